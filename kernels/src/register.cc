@@ -1,0 +1,1 @@
+extern "C" int fuseline_abi() { return 1; }
