@@ -1,1 +1,12 @@
+"""The model families: a small class for each that needs one, plus the user's own."""
 
+from __future__ import annotations
+
+from fuseline.exporters.families import ast, convolutional, mixtral, whisper
+from fuseline.exporters.families.base import Family
+from fuseline.exporters.families.registry import family_of, register_family, registered_families
+
+#: Importing a family's module registers it.
+BUILT_IN = (ast, convolutional, mixtral, whisper)
+
+__all__ = ["BUILT_IN", "Family", "family_of", "register_family", "registered_families"]
