@@ -1,0 +1,47 @@
+"""Reading constants of a graph without touching what must not be read or frozen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+
+__all__ = ["constant", "is_constant", "scalar"]
+
+Array = npt.NDArray[Any]
+
+
+def is_constant(model: Model, value: ir.Value | None) -> bool:
+    """Whether the value is fixed: a Constant node or an initializer that nobody can feed or train."""
+    if value is None:
+        return False
+    producer = value.producer()
+    if producer is not None:
+        return (
+            producer.op_type == "Constant"
+            and producer.domain in ("", "ai.onnx")
+            and bool(producer.attributes)
+        )
+    if not value.is_initializer() or value.is_graph_input():
+        return False
+    return value.const_value is not None and not model.parameters.is_trainable(value.name)
+
+
+def constant(model: Model, value: ir.Value | None, *, at_most: int = 1 << 20) -> Array | None:
+    """The content of a constant value, or None if it is not constant or has more than `at_most` elements."""
+    if value is None or not is_constant(model, value):
+        return None
+    tensor = ir.convenience.get_const_tensor(value, propagate_shape_type=False)
+    if tensor is None or tensor.size > at_most or tensor.dtype == ir.DataType.STRING:
+        return None
+    return tensor.numpy()
+
+
+def scalar(model: Model, value: ir.Value | None) -> float | None:
+    """The single element of a constant, or None."""
+    array = constant(model, value, at_most=1)
+    return float(np.reshape(array, ())) if array is not None and array.size == 1 else None

@@ -1,0 +1,164 @@
+"""Reading and writing .onnx files: inline or external weights, over 2 GB, atomic, with readable errors."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from fuseline.engine.errors import ModelError
+
+if TYPE_CHECKING:
+    from fuseline.engine.model import Model
+
+__all__ = ["atomic_write", "load", "save", "weight_bytes"]
+
+# Protobuf refuses messages of 2 GiB; leave room for the graph itself.
+INLINE_LIMIT = 1 << 30
+EXTERNAL_THRESHOLD = 1024
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    from fuseline.engine.model import Model
+    from fuseline.engine.validation import validate
+
+    path = Path(path)
+    ir_model = _parse(path)
+    _check_external_files(ir_model, path)
+    model = Model.from_ir(ir_model)
+    validate(model, source=str(path))
+    return model
+
+
+def _parse(path: Path) -> ir.Model:
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder, not an .onnx file")
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"there is no file {path}") from None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+    if not data:
+        raise ModelError(f"{path} is empty")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(
+            f"{path} is not an ONNX model, or it is cut short ({len(data):,} bytes do not parse)",
+            hint="export or download it again",
+        ) from error
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise ModelError(f"{path} parses, but holds no ONNX graph with an opset")
+    try:
+        ir_model = ir.from_proto(proto)
+    except Exception as error:  # onnx_ir raises many types for broken graphs
+        raise ModelError(f"{path}: the graph cannot be read: {error}") from error
+    ir.external_data.set_base_dir(ir_model.graph, str(path.parent))
+    return ir_model
+
+
+def _check_external_files(ir_model: ir.Model, path: Path) -> None:
+    folder = path.parent.resolve()
+    checked: set[str] = set()
+    for tensor in _external_tensors(ir_model):
+        location = str(tensor.location)
+        target = (folder / location).resolve()
+        if not target.is_relative_to(folder):
+            raise ModelError(
+                f"{path}: weight {tensor.name!r} points to {location!r}, which leaves the model's folder",
+                hint="keep external data beside the model",
+            )
+        if location not in checked and not target.is_file():
+            raise ModelError(
+                f"{path}: weight {tensor.name!r} needs the external file {location!r}, which is missing",
+                hint=f"put it beside {path.name}",
+            )
+        checked.add(location)
+        end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+        if end > target.stat().st_size:
+            raise ModelError(
+                f"{path}: weight {tensor.name!r} ends at byte {end:,} of {location!r}, "
+                f"which has {target.stat().st_size:,}",
+                hint="the external file is cut short; download it again",
+            )
+
+
+def _external_tensors(ir_model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    for graph in ir_model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value.const_value
+
+
+def weight_bytes(ir_model: ir.Model) -> int:
+    """The size of all initializers."""
+    return sum(
+        v.const_value.nbytes
+        for graph in ir_model.graphs()
+        for v in graph.initializers.values()
+        if v.const_value is not None
+    )
+
+
+def save(model: Model, path: str | os.PathLike[str], *, external: bool | None = None) -> None:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ir_model = model.to_ir()
+    if external is None:
+        external = weight_bytes(ir_model) > INLINE_LIMIT
+    if external:
+        _save_external(ir_model, path)
+        return
+    ir.external_data.load_to_model(ir_model)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(ir.to_proto(ir_model).SerializeToString())
+
+
+def _save_external(ir_model: ir.Model, path: Path) -> None:
+    """Write the weights under a name of their own, then let the model's rename switch to them."""
+    data = path.with_name(f"{path.name}.data")
+    old = data if data.exists() else None
+    if old:
+        data = path.with_name(f"{path.name}.{secrets.token_hex(4)}.data")
+    replaced = _data_files(path)
+    try:
+        ir.external_data.unload_from_model(
+            ir_model, str(path.parent), data.name, size_threshold_bytes=EXTERNAL_THRESHOLD
+        )
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(ir.to_proto(ir_model).SerializeToString())
+    except BaseException:
+        data.unlink(missing_ok=True)
+        raise
+    for stale in replaced - {data}:
+        stale.unlink(missing_ok=True)
+
+
+def _data_files(path: Path) -> set[Path]:
+    """The data files that belong to the model at `path` by our naming, and so may be replaced with it."""
+    return {f for f in path.parent.glob(f"{path.name}*.data") if f.is_file()}
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place when all went well."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,183 @@
+"""The pass manager: runs a pipeline step by step, checks what passes claim, and tells the observers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fuseline.engine.errors import FuselineError, GateFailed, PassError, PipelineError, did_you_mean
+from fuseline.engine.model import Model
+from fuseline.engine.observer import Observer
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.pipeline import Pipeline, Repeat, Stage
+from fuseline.engine.rewriter import Rejection, Rewrite, Rewriter
+
+__all__ = ["PassManager", "PassRecord", "Result", "Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One execution of one pass; `index` counts executions from 1."""
+
+    index: int
+    pass_: Pass
+
+    @property
+    def name(self) -> str:
+        return self.pass_.name
+
+
+@dataclass
+class PassRecord:
+    """What one execution did."""
+
+    step: Step
+    changes: int = 0
+    seconds: float = 0.0
+    nodes_before: int = 0
+    nodes_after: int = 0
+    rewrites: list[Rewrite] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    statistics: dict[str, int] = field(default_factory=dict)
+    error: FuselineError | None = None
+    reverted: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+
+@dataclass
+class Result:
+    """The transformed model and the record of every pass."""
+
+    model: Model
+    records: list[PassRecord]
+
+    @property
+    def changes(self) -> int:
+        return sum(r.changes for r in self.records)
+
+    @property
+    def reverted(self) -> list[PassRecord]:
+        return [r for r in self.records if r.reverted]
+
+
+class _Stop(Exception):
+    """Ends the run after the pass named by `stop_after`."""
+
+
+class PassManager:
+    """Runs one pipeline. `limits` caps the number of rewrites of a step (by index), which bisection uses."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        observers: Sequence[Observer] = (),
+        *,
+        disable: Sequence[str] = (),
+        stop_after: str | None = None,
+        revert_failing: bool = False,
+        limits: dict[int, int] | None = None,
+    ) -> None:
+        known = {p.name for p in pipeline.passes()}
+        for name in (*disable, *([stop_after] if stop_after else [])):
+            if name not in known:
+                raise PipelineError(f"the pipeline has no pass {name!r}", hint=did_you_mean(name, known))
+        self.pipeline = pipeline
+        self.observers = observers
+        self.disable = set(disable)
+        self.stop_after = stop_after
+        self.revert_failing = revert_failing
+        self.limits = limits or {}
+
+    def run(self, model: Model) -> Result:
+        self._model = model.clone()
+        self._records: list[PassRecord] = []
+        self._fingerprint = self._model.fingerprint()
+        self._tell(lambda o: o.started(self._model))
+        try:
+            for stage in self.pipeline.stages:
+                self._run_stage(stage)
+        except _Stop:
+            pass
+        result = Result(self._model, self._records)
+        self._tell(lambda o: o.finished(result))
+        return result
+
+    def _run_stage(self, stage: Stage) -> int:
+        if isinstance(stage, Repeat):
+            return self._run_repeat(stage)
+        if stage.name in self.disable:
+            return 0
+        record = self._run_pass(Step(len(self._records) + 1, stage))
+        if stage.name == self.stop_after:
+            raise _Stop
+        return record.changes
+
+    def _run_repeat(self, group: Repeat) -> int:
+        total = 0
+        for _ in range(group.at_most):
+            changes = sum(self._run_stage(stage) for stage in group.stages)
+            total += changes
+            if not changes and group.until == "unchanged":
+                break
+        return total
+
+    def _run_pass(self, step: Step) -> PassRecord:
+        record = PassRecord(step, nodes_before=_count(self._model))
+        self._records.append(record)
+        backup = self._model.clone() if self.revert_failing else None
+        backup_fingerprint = self._fingerprint
+        self._tell(lambda o: o.before(step, self._model))
+        try:
+            self._execute(record)
+            self._tell(lambda o: o.after(record, self._model))
+        except FuselineError as error:
+            record.error = error
+            self._tell(lambda o: o.failed(record, self._model))
+            if backup is None or not isinstance(error, GateFailed | PassError):
+                raise
+            self._model, self._fingerprint = backup, backup_fingerprint
+            record.changes, record.reverted = 0, True
+            record.nodes_after = record.nodes_before
+        return record
+
+    def _execute(self, record: PassRecord) -> None:
+        step, model = record.step, self._model
+        step.pass_.check_applicable(model)
+        rewriter = Rewriter(step.name, limit=self.limits.get(step.index))
+        started = time.perf_counter()
+        try:
+            record.changes = step.pass_.run(model, rewriter)
+        except FuselineError as error:
+            error.add_note(f"in pass {step.index} {step.name!r}")
+            raise
+        except Exception as error:
+            raise PassError(
+                f"pass {step.name!r} (step {step.index}) crashed: {type(error).__name__}: {error}"
+            ) from error
+        record.seconds = time.perf_counter() - started
+        record.rewrites, record.rejections = rewriter.rewrites, rewriter.rejections
+        record.statistics = dict(rewriter.statistics)
+        record.nodes_after = _count(model)
+        self._check_claim(record)
+        model.establish(*step.pass_.ensures)
+
+    def _check_claim(self, record: PassRecord) -> None:
+        fingerprint = self._model.fingerprint()
+        really = fingerprint != self._fingerprint
+        self._fingerprint = fingerprint
+        if really and not record.changes:
+            raise PassError(f"pass {record.name!r} changed the graph but reported no change")
+        if record.changes and not really:
+            raise PassError(f"pass {record.name!r} reported {record.changes} changes but changed nothing")
+
+    def _tell(self, event: Callable[[Observer], None]) -> None:
+        for observer in self.observers:
+            event(observer)
+
+
+def _count(model: Model) -> int:
+    return sum(len(graph) for graph in model.graphs())

@@ -1,0 +1,182 @@
+"""The model that passes work on: an `onnx_ir` model, its parameter map and what is known about it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from fuseline.engine.parameters import ParameterMap, Reshape, Transpose
+
+__all__ = ["Model"]
+
+_PARAMETERS_KEY = "fuseline.parameters"
+_FACTS_KEY = "fuseline.facts"
+
+
+class Model:
+    """An ONNX graph with its parameter map and facts (task, training, dynamic axes, …).
+
+    Facts are JSON values under plain keys; they and the parameter map travel in the file's metadata.
+    """
+
+    def __init__(
+        self,
+        ir_model: ir.Model,
+        parameters: ParameterMap | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        self.ir = ir_model
+        self.parameters = parameters if parameters is not None else ParameterMap()
+        self.facts: dict[str, Any] = facts if facts is not None else {}
+
+    # -- coming and going
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """Read an .onnx file; weights in external files stay there until they are needed."""
+        from fuseline.engine.files import load
+
+        return load(path)
+
+    @classmethod
+    def from_proto(cls, proto: onnx.ModelProto) -> Model:
+        return cls.from_ir(ir.from_proto(proto))
+
+    @classmethod
+    def from_ir(cls, ir_model: ir.Model) -> Model:
+        """Wrap an `onnx_ir` model, taking parameter map and facts out of its metadata."""
+        metadata = ir_model.metadata_props
+        parameters = metadata.pop(_PARAMETERS_KEY, None)
+        facts = metadata.pop(_FACTS_KEY, None)
+        model = cls(
+            ir_model,
+            ParameterMap.from_json(parameters) if parameters else None,
+            json.loads(facts) if facts else None,
+        )
+        model.name_everything()
+        return model
+
+    @classmethod
+    def from_text(cls, text: str) -> Model:
+        """Parse standard ONNX text."""
+        return cls.from_proto(onnx.parser.parse_model(text))
+
+    def to_ir(self) -> ir.Model:
+        """The `onnx_ir` model with parameter map and facts written into its metadata (weights are shared)."""
+        copy = self.ir.clone()
+        if len(self.parameters):
+            copy.metadata_props[_PARAMETERS_KEY] = self.parameters.to_json()
+        if self.facts:
+            copy.metadata_props[_FACTS_KEY] = json.dumps(self.facts, separators=(",", ":"))
+        return copy
+
+    def to_proto(self) -> onnx.ModelProto:
+        return ir.to_proto(self.to_ir())
+
+    def save(self, path: str | os.PathLike[str], *, external: bool | None = None) -> None:
+        """Write an .onnx file, atomically; `external=None` moves weights out of a file grown too large."""
+        from fuseline.engine.files import save
+
+        save(self, path, external=external)
+
+    def clone(self) -> Model:
+        """A copy whose graph can be changed independently; weights are shared, never copied."""
+        return Model(self.ir.clone(), self.parameters.copy(), json.loads(json.dumps(self.facts)))
+
+    # -- reading
+
+    @property
+    def graph(self) -> ir.Graph:
+        return self.ir.graph
+
+    def graphs(self) -> Iterator[ir.Graph]:
+        """The main graph, function bodies, and every subgraph in them."""
+        yield from self.ir.graphs()
+        for function in self.ir.functions.values():
+            yield function.graph
+            yield from function.graph.subgraphs()
+
+    def nodes(self) -> Iterator[ir.Node]:
+        """Every node of every graph."""
+        for graph in self.graphs():
+            yield from graph
+
+    def opset(self, domain: str = "") -> int:
+        """The opset version imported for a domain; 0 when the model does not import it."""
+        imports = self.ir.graph.opset_imports
+        return imports.get(domain, imports.get("ai.onnx", 0) if domain == "" else 0)
+
+    @property
+    def training(self) -> bool:
+        """Whether the graph is meant to be trained (exported with a loss)."""
+        return bool(self.facts.get("train"))
+
+    def established(self) -> set[str]:
+        """The properties that passes declared in `ensures` so far."""
+        return set(self.facts.get("established", ()))
+
+    def establish(self, *properties: str) -> None:
+        self.facts["established"] = sorted(self.established().union(properties))
+
+    def fingerprint(self) -> int:
+        """Changes whenever a node, an edge, an attribute, a type, a weight or the interface changes.
+
+        Valid within one process: weights are recognised by identity, so that large ones cost nothing.
+        """
+        from fuseline.engine.fingerprint import fingerprint
+
+        return fingerprint(self)
+
+    # -- what passes do to weights, together with the map
+
+    def transpose_parameter(self, value: ir.Value, perm: tuple[int, ...]) -> None:
+        """Transpose an initializer in place and record it."""
+        step = Transpose(perm)
+        self._rewrite_parameter(value, step.apply(_content(value)))
+        self.parameters.transform(_name(value), step)
+
+    def reshape_parameter(self, value: ir.Value, shape: tuple[int, ...]) -> None:
+        """Reshape an initializer in place and record it."""
+        content = _content(value)
+        self._rewrite_parameter(value, content.reshape(shape))
+        self.parameters.transform(_name(value), Reshape(content.shape, shape))
+
+    def pack_parameters(self, values: list[ir.Value], axis: int, name: str) -> ir.Value:
+        """Concatenate initializers into a new one called `name`; the old ones leave the graph if unused."""
+        contents = [_content(v) for v in values]
+        packed = ir.Value(name=name)
+        self._rewrite_parameter(packed, np.concatenate(contents, axis=axis))
+        self.graph.register_initializer(packed)
+        self.parameters.pack(
+            {_name(v): c.shape[axis] for v, c in zip(values, contents, strict=True)}, axis, name
+        )
+        return packed
+
+    @staticmethod
+    def _rewrite_parameter(value: ir.Value, content: np.ndarray[Any, Any]) -> None:
+        tensor = ir.tensor(np.ascontiguousarray(content), name=value.name)
+        value.const_value = tensor
+        value.shape = ir.Shape(content.shape)
+        value.type = ir.TensorType(tensor.dtype)
+
+    def name_everything(self) -> None:
+        """Give every node and value a unique name, since diffs, provenance and reports refer to them."""
+        from fuseline.engine.naming import name_everything
+
+        name_everything(self.ir)
+
+
+def _content(value: ir.Value) -> np.ndarray[Any, Any]:
+    assert value.const_value is not None, f"{value.name} is not an initializer"
+    return value.const_value.numpy()
+
+
+def _name(value: ir.Value) -> str:
+    assert value.name is not None
+    return value.name

@@ -1,0 +1,117 @@
+"""Options as typed fields: from text or YAML to a field's type, and back to text."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any
+
+from fuseline.engine.errors import PipelineError, did_you_mean
+
+__all__ = ["bind", "changed", "field_types", "kebab", "render"]
+
+
+def kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def field_types(owner: type[Any]) -> dict[str, Any]:
+    """Option name (as a Python identifier) → type."""
+    hints = typing.get_type_hints(owner)
+    return {f.name: hints[f.name] for f in dataclasses.fields(owner)}
+
+
+def bind(owner: type[Any], label: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Typed keyword arguments for `owner` from option texts or YAML values."""
+    types_ = field_types(owner)
+    bound = {}
+    for key, value in given.items():
+        name = key.replace("-", "_")
+        if name not in types_:
+            hint = did_you_mean(key, map(kebab, types_))
+            options = ", ".join(map(kebab, types_))
+            hint = hint or (f"its options are {options}" if options else "it takes no options")
+            raise PipelineError(f"{label!r} has no option {key!r}", hint=hint)
+        try:
+            bound[name] = _convert(value, types_[name])
+        except (ValueError, TypeError):
+            raise PipelineError(
+                f"option {key!r} of {label!r} must be {_describe(types_[name])}, not {value!r}"
+            ) from None
+    return bound
+
+
+def changed(instance: Any) -> dict[str, Any]:
+    """The options that differ from their defaults, by kebab-case name."""
+    out = {}
+    for f in dataclasses.fields(instance):
+        value = getattr(instance, f.name)
+        default = f.default_factory() if callable(f.default_factory) else f.default
+        if value != default:
+            out[kebab(f.name)] = value
+    return out
+
+
+def render(value: Any) -> str:
+    """The text form of an option's value; lists are joined with '+', since ',' separates options."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return "+".join(render(v) for v in value)
+    if isinstance(value, str):
+        return value if _is_plain(value) else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return "none" if value is None else repr(value)
+
+
+def _is_plain(text: str) -> bool:
+    return bool(text) and not set(text) & set(',{}()="+\\ \t\n') and text != "none"
+
+
+def _convert(value: Any, type_: Any) -> Any:
+    origin = typing.get_origin(type_)
+    if origin in (typing.Union, types.UnionType):
+        return _convert_union(value, typing.get_args(type_))
+    if origin is typing.Literal:
+        choice = next((c for c in typing.get_args(type_) if str(c) == str(value)), None)
+        if choice is None:
+            raise ValueError(value)
+        return choice
+    if origin is tuple:
+        items = value.split("+") if isinstance(value, str) else list(value)
+        return tuple(_convert(v, typing.get_args(type_)[0]) for v in items if v != "")
+    if type_ is bool:
+        return _convert_bool(value)
+    if type_ is int and isinstance(value, (float, bool)):
+        raise ValueError(value)
+    return type_(value)
+
+
+def _convert_union(value: Any, choices: tuple[Any, ...]) -> Any:
+    if type(None) in choices and (value is None or value == "none"):
+        return None
+    for choice in choices:
+        if choice is type(None):
+            continue
+        try:
+            return _convert(value, choice)
+        except (ValueError, TypeError):
+            continue
+    raise ValueError(value)
+
+
+def _convert_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "yes", "on"):
+        return True
+    if value in ("false", "no", "off"):
+        return False
+    raise ValueError(value)
+
+
+def _describe(type_: Any) -> str:
+    if typing.get_origin(type_) is typing.Literal:
+        return "one of " + ", ".join(repr(c) for c in typing.get_args(type_))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return names.get(type_, str(type_).replace("typing.", ""))

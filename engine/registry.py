@@ -1,0 +1,130 @@
+"""The catalogue of passes: found by name, contributed by packages and by users' files."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fuseline.engine.errors import FuselineError, PipelineError, did_you_mean
+from fuseline.engine.pass_ import Pass
+
+__all__ = ["Registry", "registry"]
+
+ENTRY_POINT_GROUP = "fuseline.passes"
+
+
+class Registry:
+    """Passes by name, each with the place that provides it."""
+
+    def __init__(self) -> None:
+        self._passes: dict[str, type[Pass]] = {}
+        self._providers: dict[str, str] = {}
+        self._discovered = False
+        self.pipeline_folders: list[Path] = []
+
+    def register(self, pass_: type[Pass], provider: str | None = None) -> type[Pass]:
+        """Add a pass; a name that is taken is refused, naming both providers."""
+        provider = provider or f"{pass_.__module__}.{pass_.__qualname__}"
+        name = pass_.name
+        if not name:
+            raise FuselineError(f"{provider} has no name", hint="set the class attribute `name`")
+        if not inspect.getdoc(pass_) or not pass_.summary():
+            raise FuselineError(f"pass {name!r} from {provider} has no docstring saying before → after")
+        if name in self._passes and self._providers[name] != provider:
+            raise FuselineError(
+                f"the pass name {name!r} is provided twice: by {self._providers[name]} and by {provider}",
+                hint="rename one of them",
+            )
+        self._passes[name] = pass_
+        self._providers[name] = provider
+        return pass_
+
+    def register_module(self, module: ModuleType, provider: str | None = None) -> list[type[Pass]]:
+        """Add every pass that the module itself defines."""
+        found = [
+            c
+            for c in vars(module).values()
+            if isinstance(c, type) and issubclass(c, Pass) and c.name and c.__module__ == module.__name__
+        ]
+        for c in found:
+            self.register(c, f"{provider}:{c.__qualname__}" if provider else None)
+        return found
+
+    def register_package(self, package: str) -> None:
+        """Add the passes of every module of a package, and the ready pipelines in its `pipelines` folder."""
+        root = importlib.import_module(package)
+        folders = [Path(p) / "pipelines" for p in root.__path__]
+        self.pipeline_folders.extend(f for f in folders if f.is_dir())
+        for info in pkgutil.walk_packages(root.__path__, f"{package}."):
+            self.register_module(importlib.import_module(info.name))
+
+    def load_plugin(self, path: str | Path) -> list[type[Pass]]:
+        """Add the passes of a user's file."""
+        path = Path(path)
+        if not path.is_file():
+            raise FuselineError(f"there is no plugin file {path}")
+        name = f"fuseline_plugin_{path.stem}_{abs(hash(path.resolve()))}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise FuselineError(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except FuselineError:
+            raise
+        except Exception as error:
+            raise FuselineError(f"plugin {path} failed to load: {type(error).__name__}: {error}") from error
+        found = self.register_module(module, provider=str(path))
+        if not found:
+            raise FuselineError(
+                f"plugin {path} defines no pass", hint="subclass fuseline.Pass or fuseline.Fusion"
+            )
+        return found
+
+    def discover(self) -> None:
+        """Load the passes of installed packages (entry point group `fuseline.passes`), once."""
+        if self._discovered:
+            return
+        self._discovered = True
+        for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+            target: Any = entry.load()
+            if isinstance(target, type) and issubclass(target, Pass):
+                self.register(target)
+            elif isinstance(target, ModuleType) and hasattr(target, "__path__"):
+                self.register_package(target.__name__)
+            elif isinstance(target, ModuleType):
+                self.register_module(target)
+            else:
+                raise FuselineError(
+                    f"entry point {entry.name!r} ({entry.value}) is neither a pass nor a module"
+                )
+
+    def __getitem__(self, name: str) -> type[Pass]:
+        self.discover()
+        if name not in self._passes:
+            hint = did_you_mean(name, self._passes) or "`fuseline passes list` shows them all"
+            raise PipelineError(f"there is no pass named {name!r}", hint=hint)
+        return self._passes[name]
+
+    def __contains__(self, name: str) -> bool:
+        self.discover()
+        return name in self._passes
+
+    def __iter__(self) -> Iterator[type[Pass]]:
+        self.discover()
+        return iter(sorted(self._passes.values(), key=lambda p: p.name))
+
+    def provider(self, name: str) -> str:
+        return self._providers[self[name].name]
+
+
+registry = Registry()

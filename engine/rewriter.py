@@ -1,0 +1,175 @@
+"""What a pass changes the graph with: every rewrite is counted, traced, and can be withheld.
+
+A pass asks `permit` before each rewrite. That makes a pass bisectable down to the single rewrite: with a
+limit of n, the n-th and later requests are refused and the pass has to leave that place alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from fuseline.engine.naming import fresh_name
+
+__all__ = ["MODULE_KEY", "PASS_KEY", "REPLACES_KEY", "SOURCE_KEY", "Rejection", "Rewrite", "Rewriter"]
+
+PASS_KEY = "fuseline.pass"
+REPLACES_KEY = "fuseline.replaces"
+MODULE_KEY = "fuseline.module"
+SOURCE_KEY = "fuseline.source"
+
+
+@dataclass
+class Rewrite:
+    """One rewrite: where, what it was, and the nodes that went and came."""
+
+    site: str
+    note: str
+    removed: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A place where a pass could have applied but did not, and why."""
+
+    site: str
+    reason: str
+
+
+class Rewriter:
+    """Counts and traces the rewrites of one run of one pass."""
+
+    def __init__(self, pass_name: str, *, limit: int | None = None) -> None:
+        self.pass_name = pass_name
+        self.limit = limit
+        self.rewrites: list[Rewrite] = []
+        self.rejections: list[Rejection] = []
+        self.statistics: Counter[str] = Counter()
+        self._graph_names: dict[int, set[str]] = {}
+
+    @property
+    def changes(self) -> int:
+        return len(self.rewrites)
+
+    def permit(self, site: ir.Node | str, note: str = "") -> bool:
+        """Ask for one rewrite at `site`; if granted, node changes until the next request belong to it."""
+        if self.limit is not None and self.changes >= self.limit:
+            return False
+        self.rewrites.append(Rewrite(site if isinstance(site, str) else site.name or site.op_type, note))
+        return True
+
+    def reject(self, site: ir.Node, reason: str) -> None:
+        """Record why a place that nearly fitted was left alone."""
+        self.rejections.append(Rejection(site.name or site.op_type, reason))
+
+    def count(self, statistic: str, amount: int = 1) -> None:
+        self.statistics[statistic] += amount
+
+    # -- graph changes
+
+    def replace(
+        self, old: Sequence[ir.Node], new: Sequence[ir.Node], values: Iterable[tuple[ir.Value, ir.Value]]
+    ) -> None:
+        """Put `new` in place of `old` (whose last node marks the spot); `values` are (old, new) pairs.
+
+        Old nodes are removed if nothing uses them any more; each new node remembers what it replaces.
+        """
+        anchor = old[-1]
+        graph = anchor.graph
+        assert graph is not None
+        self.insert(anchor, new, replaces=old)
+        for before, after in values:
+            self.redirect(before, after)
+        self.remove(*reversed(old))
+
+    def insert(self, anchor: ir.Node, new: Sequence[ir.Node], *, replaces: Sequence[ir.Node] = ()) -> None:
+        """Insert nodes before `anchor` with names and provenance."""
+        graph = anchor.graph
+        assert graph is not None
+        for node in new:
+            self.adopt(graph, node, replaces=replaces or (anchor,))
+        graph.insert_before(anchor, new)
+
+    def adopt(self, graph: ir.Graph | ir.Function, node: ir.Node, *, replaces: Sequence[ir.Node]) -> None:
+        """Name a new node and its outputs, and note where it comes from."""
+        taken = self._names(graph)
+        node.name = fresh_name(node.name or f"{self.pass_name}/{node.op_type}", taken.__contains__)
+        taken.add(node.name)
+        for index, value in enumerate(node.outputs):
+            if value.name is None:
+                suffix = f"_{index}" if len(node.outputs) > 1 else ""
+                value.name = fresh_name(f"{node.name}{suffix}", taken.__contains__)
+                taken.add(value.name)
+        node.metadata_props[PASS_KEY] = self.pass_name
+        node.metadata_props[REPLACES_KEY] = json.dumps([n.name for n in replaces])
+        for key in (MODULE_KEY, SOURCE_KEY):
+            inherited = next((n.metadata_props[key] for n in replaces if key in n.metadata_props), None)
+            if inherited is not None:
+                node.metadata_props.setdefault(key, inherited)
+        if self.rewrites:
+            self.rewrites[-1].added.append(node.name)
+
+    def redirect(self, old: ir.Value, new: ir.Value) -> None:
+        """Let every user of `old` read `new`; a graph output keeps its name."""
+        _inherit_typing(old, new)
+        if not old.is_graph_output():
+            old.replace_all_uses_with(new)
+            return
+        graph = old.graph
+        assert graph is not None
+        if new.producer() is None or new.is_graph_output() or new.graph is not graph:
+            # An input, initializer, outer value or other output cannot take the output's name.
+            new = self._identity(graph, old, new)
+        old_name = old.name
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        old.name = fresh_name(f"{old_name}_replaced", self._names(graph).__contains__)
+        new.name = old_name
+
+    def _identity(self, graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value) -> ir.Value:
+        producer = old.producer()
+        assert producer is not None
+        if (
+            producer.op_type == "Identity"
+            and producer.domain in ("", "ai.onnx")
+            and producer.inputs[0] is new
+        ):
+            return old
+        node = ir.node("Identity", [new])
+        _inherit_typing(old, node.outputs[0])
+        self.adopt(graph, node, replaces=(producer,))
+        graph.insert_before(producer, node)
+        for user, index in tuple(old.uses()):
+            user.replace_input_with(index, new)
+        return node.outputs[0]
+
+    def remove(self, *nodes: ir.Node) -> None:
+        """Remove those of the nodes that nothing uses, in the order given."""
+        for node in nodes:
+            graph = node.graph
+            if graph is None or any(v.uses() or v.is_graph_output() for v in node.outputs):
+                continue
+            graph.remove(node, safe=True)
+            if self.rewrites and node.name:
+                self.rewrites[-1].removed.append(node.name)
+
+    def _names(self, graph: ir.Graph | ir.Function) -> set[str]:
+        if id(graph) not in self._graph_names:
+            taken = {v.name for v in graph.inputs if v.name}
+            taken.update(getattr(graph, "initializers", ()))
+            for node in ir.traversal.RecursiveGraphIterator(graph):
+                taken.add(node.name or "")
+                taken.update(v.name for v in node.outputs if v.name)
+            self._graph_names[id(graph)] = taken
+        return self._graph_names[id(graph)]
+
+
+def _inherit_typing(old: ir.Value, new: ir.Value) -> None:
+    if new.type is None:
+        new.type = old.type
+    if new.shape is None and old.shape is not None:
+        new.shape = old.shape.copy() if hasattr(old.shape, "copy") else old.shape

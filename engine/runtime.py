@@ -1,0 +1,89 @@
+"""ONNX Runtime sessions: the one place that creates them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from fuseline.engine.errors import ModelError
+from fuseline.engine.files import INLINE_LIMIT, weight_bytes
+from fuseline.engine.model import Model
+
+__all__ = ["custom_op_libraries", "run", "session"]
+
+Array = npt.NDArray[Any]
+
+# Functions that give the path of a custom-operator library, or None where it was not built.
+custom_op_libraries: list[Callable[[], Path | None]] = []
+
+LEVELS = {
+    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+
+def session(
+    model: Model | str | Path,
+    *,
+    optimize: str = "none",
+    threads: int | None = None,
+    options: Callable[[ort.SessionOptions], None] | None = None,
+    providers: Sequence[str] = ("CPUExecutionProvider",),
+) -> ort.InferenceSession:
+    """A session on the model (or file); ONNX Runtime's own optimisations are off unless asked for."""
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = LEVELS[optimize]
+    settings.log_severity_level = 4
+    if threads is not None:
+        settings.intra_op_num_threads = threads
+    for library in custom_op_libraries:
+        path = library()
+        if path is not None:
+            settings.register_custom_ops_library(str(path))
+    if options is not None:
+        options(settings)
+    if isinstance(model, (str, Path)):
+        return _create(str(model), settings, providers)
+    if weight_bytes(model.ir) <= INLINE_LIMIT:
+        return _create(model.to_proto().SerializeToString(), settings, providers)
+    # Too large for one message: ONNX Runtime reads the weights from files, once, at creation.
+    with tempfile.TemporaryDirectory(prefix="fuseline-") as folder:
+        path = Path(folder) / "model.onnx"
+        model.save(path, external=True)
+        return _create(str(path), settings, providers)
+
+
+def _create(source: str | bytes, settings: Any, providers: Sequence[str]) -> ort.InferenceSession:
+    try:
+        return ort.InferenceSession(source, settings, providers=list(providers))
+    except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+        raise ModelError(f"ONNX Runtime {ort.__version__} refuses the model: {_shorten(error)}") from error
+
+
+def run(
+    running: ort.InferenceSession, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
+) -> dict[str, Array]:
+    """Feed and fetch by name."""
+    names = list(outputs) if outputs is not None else [o.name for o in running.get_outputs()]
+    known = {i.name for i in running.get_inputs()}
+    feeds = {k: np.ascontiguousarray(v) for k, v in inputs.items() if k in known}
+    try:
+        values = running.run(names, feeds)
+    except Exception as error:
+        raise ModelError(
+            f"ONNX Runtime {ort.__version__} failed to run the model: {_shorten(error)}"
+        ) from error
+    return dict(zip(names, values, strict=True))
+
+
+def _shorten(error: Exception) -> str:
+    text = str(error).strip().split("\n")[0]
+    return text if len(text) <= 400 else text[:400] + "…"
