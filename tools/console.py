@@ -1,0 +1,29 @@
+"""How the command line speaks: rich on a terminal, plain lines in a pipe, errors on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+
+__all__ = ["console", "fail", "print_json"]
+
+# A pipe has no width of its own: never wrap or truncate what a program may read.
+console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+errors = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def print_json(data: Any) -> None:
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+
+
+def fail(message: str) -> None:
+    errors.print(f"[bold red]error:[/bold red] {_escape(message)}")
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

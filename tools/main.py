@@ -1,0 +1,71 @@
+"""The command line `fuseline`: one file per command, wired here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from fuseline.engine.errors import FuselineError, GateFailed
+from fuseline.tools.commands.bisect import bisect_command
+from fuseline.tools.commands.diff import diff_command
+from fuseline.tools.commands.doctor import doctor_command
+from fuseline.tools.commands.explain import explain_command
+from fuseline.tools.commands.export import export_command
+from fuseline.tools.commands.passes import list_command, show_command
+from fuseline.tools.commands.run import run_command
+from fuseline.tools.console import fail
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="fuseline",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Transform, verify, train and deploy ONNX graphs: every pass explained, diffed and reversible.",
+)
+passes = typer.Typer(no_args_is_help=True, help="The catalogue of passes.")
+
+
+def _add(group: typer.Typer, name: str, command: Callable[..., Any]) -> None:
+    group.command(name)(command)
+
+
+_add(app, "export", export_command)
+_add(app, "run", run_command)
+_add(app, "diff", diff_command)
+_add(app, "bisect", bisect_command)
+_add(app, "doctor", doctor_command)
+_add(passes, "list", list_command)
+_add(passes, "show", show_command)
+_add(passes, "explain", explain_command)
+app.add_typer(passes, name="passes")
+
+
+def main() -> None:
+    """Exit codes: 0 fine, 1 a check failed, 2 bad input or usage."""
+    try:
+        app()
+    except GateFailed as error:
+        _leave(error, 1)
+    except FuselineError as error:
+        _leave(error, 2)
+    except BrokenPipeError:
+        # The reader went away (`| head`); there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _leave(error: FuselineError, code: int) -> None:
+    notes = [f"  {note}" for note in getattr(error, "__notes__", ())]
+    fail("\n".join([str(error), *notes]))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
