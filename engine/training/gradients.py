@@ -1,0 +1,198 @@
+"""Gradients of a training graph, made by ONNX Runtime's gradient builder.
+
+The builder sees the graph with its weights as inputs, so that nothing is folded and large weights cost
+nothing. Only what it adds is taken over: the forward nodes stay the ones they were, with their provenance.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import onnx
+import onnx_ir as ir
+
+from fuseline.engine.errors import ModelError, PassError
+from fuseline.engine.model import Model
+from fuseline.engine.rewriter import MODULE_KEY, SOURCE_KEY
+from fuseline.engine.runtime import custom_op_libraries
+
+__all__ = ["LOSS_GRADIENT", "build_gradients", "gradient_name", "loss_name", "reachable_values"]
+
+LOSS_GRADIENT = "loss_grad"
+"""The graph input that scales all gradients: 1, a loss scale, or 1 / accumulation steps."""
+
+_SMALL = 256
+"""Constants of more elements than this are shown to the builder by type alone."""
+
+
+def gradient_name(value: str) -> str:
+    """The name of the graph output that holds the gradient of `value`."""
+    return f"{value}_grad"
+
+
+def loss_name(model: Model) -> str:
+    """The name of the output that is minimised: the fact `loss`, or else the first output."""
+    name = model.facts.get("loss") or (model.graph.outputs[0].name if model.graph.outputs else None)
+    if name is None or name not in {o.name for o in model.graph.outputs}:
+        raise ModelError(
+            f"the graph has no output {name!r} to minimise",
+            hint="export with train=True, so that the loss is part of the graph",
+        )
+    return str(name)
+
+
+def build_gradients(model: Model, *, trainable: Sequence[str] | None = None) -> Model:
+    """A copy of `model` with an output `<value>_grad` for each trainable value that the loss depends on.
+
+    The gradient of the loss is the new scalar input `loss_grad`; feed 1 for plain gradients. Trainable values
+    (default: those of the parameter map) remain initializers, or inputs if they were.
+    """
+    loss = loss_name(model)
+    wanted = list(trainable) if trainable is not None else model.parameters.trainable_values()
+    reachable = reachable_values(model, loss)
+    names = [n for n in wanted if n in reachable]
+    if not names:
+        raise PassError(
+            f"no trainable value leads to the output {loss!r}",
+            hint="is the loss in the graph, and are the weights in the parameter map trainable?",
+        )
+    built = _build(_stripped(model), loss, names)
+    result = model.clone()
+    _take_over(result.graph, built, loss, names)
+    return result
+
+
+def reachable_values(model: Model, output: str) -> set[str]:
+    """The names of all values that `output` is computed from."""
+    pending = [v for v in model.graph.outputs if v.name == output]
+    seen = set(pending)
+    while pending:
+        producer = pending.pop().producer()
+        for value in _read_by(producer) if producer is not None else ():
+            if value not in seen:
+                seen.add(value)
+                pending.append(value)
+    return {v.name for v in seen if v.name}
+
+
+def _read_by(node: ir.Node) -> list[ir.Value]:
+    """What a node reads, with the outer values that its subgraphs read."""
+    values = [v for v in node.inputs if v is not None]
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            for inner in ir.traversal.RecursiveGraphIterator(attribute.as_graph()):
+                values.extend(v for v in inner.inputs if v is not None)
+    return values
+
+
+def _stripped(model: Model) -> ir.Model:
+    """The forward graph with parameters and large constants as inputs."""
+    copy = model.ir.clone()
+    graph = copy.graph
+    for name, value in list(graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or (not model.parameters.holds(name) and tensor.size <= _SMALL):
+            continue
+        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.numpy().shape)
+        del graph.initializers[name]
+        value.const_value = None
+        if not value.is_graph_input():
+            graph.inputs.append(value)
+    return copy
+
+
+def _build(forward: ir.Model, loss: str, names: Sequence[str]) -> ir.Model:
+    import onnxruntime as ort
+    from onnxruntime.capi import _pybind_state as native
+
+    if not hasattr(native, "GradientGraphBuilder"):
+        raise PassError(
+            f"onnxruntime {ort.__version__} cannot build gradients",
+            hint="install onnxruntime-training-cpu 1.19.2 instead of onnxruntime (`fuseline doctor`)",
+        )
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    for library in custom_op_libraries:
+        path = library()
+        if path is not None:
+            options.register_custom_ops_library(os.fspath(path))
+    ort.set_default_logger_severity(3)
+    serialized = ir.to_proto(forward).SerializeToString()
+    try:
+        builder = native.GradientGraphBuilder(serialized, {loss}, set(names), loss, options)
+        builder.build()
+        return ir.from_proto(onnx.load_from_string(builder.get_model()))
+    except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+        raise PassError(
+            f"ONNX Runtime's gradient builder refuses the graph: {str(error).strip().splitlines()[0]}",
+            hint="'check-trainable' lists every node without a gradient",
+        ) from error
+    finally:
+        ort.set_default_logger_severity(2)
+
+
+def _take_over(graph: ir.Graph, built: ir.Model, loss: str, names: Sequence[str]) -> None:
+    """Add to `graph` what the builder added or changed, looking up values by name."""
+    for domain, version in built.graph.opset_imports.items():
+        if any(n.domain == domain for n in built.graph):
+            graph.opset_imports.setdefault(domain, version)
+    values = {v.name: v for v in (*graph.inputs, *graph.initializers.values()) if v.name}
+    values.update({v.name: v for n in graph for v in n.outputs if v.name})
+    forward = {n.name: n for n in graph}
+    _add_inputs(graph, built.graph, values, loss)
+    for node in built.graph:
+        known = forward.get(node.name)
+        if known is None:
+            graph.append(_imported(node, values, _forward_of(node, forward)))
+        elif _differs(known, node):
+            _exchange(graph, known, node, values)
+    graph.outputs.extend(values[gradient_name(n)] for n in names)
+
+
+def _add_inputs(graph: ir.Graph, built: ir.Graph, values: dict[str, ir.Value], loss: str) -> None:
+    seed = ir.Value(name=LOSS_GRADIENT, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([]))
+    graph.inputs.append(seed)
+    values[f"{loss}_grad"] = values[LOSS_GRADIENT] = seed
+    for name, initializer in built.initializers.items():
+        if name not in values:
+            values[name] = ir.Value(
+                name=name, type=initializer.type, shape=initializer.shape, const_value=initializer.const_value
+            )
+            graph.register_initializer(values[name])
+
+
+def _differs(known: ir.Node, node: ir.Node) -> bool:
+    """Whether the builder changed a forward node (batch norm and max pooling get more outputs)."""
+    return known.op_type != node.op_type or len(known.outputs) < sum(1 for v in node.outputs if v.name)
+
+
+def _exchange(graph: ir.Graph, known: ir.Node, node: ir.Node, values: dict[str, ir.Value]) -> None:
+    new = _imported(node, values, known)
+    graph.insert_before(known, new)
+    for old, value in zip(known.outputs, new.outputs, strict=False):
+        old.replace_all_uses_with(value, replace_graph_outputs=True)
+        value.type, value.shape = old.type, old.shape
+    graph.remove(known, safe=True)
+
+
+def _imported(node: ir.Node, values: dict[str, ir.Value], origin: ir.Node | None) -> ir.Node:
+    """A copy of the builder's node over our values; it inherits the origin's place in the torch model."""
+    copy = ir.Node(
+        node.domain,
+        node.op_type,
+        [values[v.name] if v is not None and v.name else None for v in node.inputs],
+        list(node.attributes.values()),
+        outputs=[ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs],
+        name=node.name,
+    )
+    values.update({v.name: v for v in copy.outputs if v.name})
+    for key in (MODULE_KEY, SOURCE_KEY):
+        if origin is not None and key in origin.metadata_props:
+            copy.metadata_props[key] = origin.metadata_props[key]
+    return copy
+
+
+def _forward_of(node: ir.Node, forward: dict[str | None, ir.Node]) -> ir.Node | None:
+    """The forward node that a gradient node belongs to; the builder names it `<forward>_Grad/<op>_<n>`."""
+    return forward.get((node.name or "").rsplit("_Grad/", 1)[0])
