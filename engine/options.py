@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from typing import Any
 
 from fuseline.engine.errors import PipelineError, did_you_mean
+
+_PLAIN = re.compile(r"[\w.+\-/:*]+", re.ASCII)
 
 __all__ = ["bind", "changed", "field_types", "kebab", "render"]
 
@@ -57,15 +60,13 @@ def render(value: Any) -> str:
     """The text form of an option's value; lists are joined with '+', since ',' separates options."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (tuple, list, set, frozenset)):
-        return "+".join(render(v) for v in value)
+    if isinstance(value, (tuple, list)):
+        return render("+".join(v if isinstance(v, str) else render(v) for v in value))
     if isinstance(value, str):
-        return value if _is_plain(value) else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return (
+            value if _PLAIN.fullmatch(value) else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        )
     return "none" if value is None else repr(value)
-
-
-def _is_plain(text: str) -> bool:
-    return bool(text) and not set(text) & set(',{}()="+\\ \t\n') and text != "none"
 
 
 def _convert(value: Any, type_: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 import onnxruntime as ort
 
 from fuseline.engine.errors import ModelError
@@ -53,7 +54,8 @@ def session(
     if isinstance(model, (str, Path)):
         return _create(str(model), settings, providers)
     if weight_bytes(model.ir) <= INLINE_LIMIT:
-        return _create(model.to_proto().SerializeToString(), settings, providers)
+        inlined = ir.external_data.load_to_model(model.to_ir())
+        return _create(ir.to_proto(inlined).SerializeToString(), settings, providers)
     # Too large for one message: ONNX Runtime reads the weights from files, once, at creation.
     with tempfile.TemporaryDirectory(prefix="fuseline-") as folder:
         path = Path(folder) / "model.onnx"

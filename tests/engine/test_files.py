@@ -1,0 +1,161 @@
+"""Files: round trips with inline and external weights, atomic writes, one clear message per bad file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from fuseline.engine.conversion import convert_opset, lower_ir
+from fuseline.engine.errors import ModelError
+from fuseline.engine.model import Model
+from fuseline.engine.parameters import Parameter
+from fuseline.engine.runtime import run, session
+
+TEXT = """<ir_version: 8, opset_import: ["" : 13]>
+g (float[N,64] x) => (float[N,64] y) <float[64,64] w = {{{}}}>
+{{ a = MatMul(x, w)  y = Softplus(a) }}""".format(",".join(["0.01"] * 4096))
+
+
+def small() -> Model:
+    model = Model.from_text(TEXT)
+    model.parameters.add(Parameter("layer.weight", "w", (64, 64)))
+    model.facts["task"] = "test"
+    return model
+
+
+def outputs(model: Model | Path) -> np.ndarray:
+    x = np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64)
+    return run(session(model, threads=1), {"x": x})["y"]
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_round_trip(tmp_path: Path, external: bool) -> None:
+    path = tmp_path / "m.onnx"
+    small().save(path, external=external)
+    assert (tmp_path / "m.onnx.data").exists() == external
+    loaded = Model.load(path)
+    assert loaded.parameters == small().parameters
+    assert loaded.facts == {"task": "test"}
+    np.testing.assert_array_equal(outputs(loaded), outputs(small()))
+    np.testing.assert_array_equal(outputs(path), outputs(small()))
+
+
+def test_saving_over_its_own_external_weights(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    small().save(path, external=True)
+    for _ in range(3):
+        Model.load(path).save(path, external=True)
+    np.testing.assert_array_equal(outputs(path), outputs(small()))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.onnx"
+    small().save(path, external=True)
+    before = {f.name: f.read_bytes() for f in tmp_path.iterdir()}
+
+    def broken(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "write_bytes", broken)
+    with pytest.raises(OSError, match="disk full"):
+        small().save(path, external=True)
+    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
+
+
+def write(path: Path, proto: onnx.ModelProto) -> Path:
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def with_external(path: Path, location: str) -> Path:
+    proto = small().to_proto()
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("float_data")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", location
+    return write(path, proto)
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    good = tmp_path / "good.onnx"
+    small().save(good)
+    truncated = tmp_path / "truncated.onnx"
+    truncated.write_bytes(good.read_bytes()[:-100])
+    text = tmp_path / "text.onnx"
+    text.write_text("I am not a model\n")
+    cycle = small().to_proto()
+    cycle.graph.node[0].input[0] = "y"
+    unknown = small().to_proto()
+    unknown.graph.node[1].op_type = "Softpluss"
+    dangling = small().to_proto()
+    dangling.graph.node[0].input[0] = "nowhere"
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    (tmp_path / "short.data").write_bytes(b"123")
+    cases = {
+        tmp_path / "none.onnx": "there is no file",
+        tmp_path: "is a folder",
+        tmp_path / "empty.onnx": "is empty",
+        truncated: "cut short",
+        text: "is not an ONNX model",
+        write(tmp_path / "cycle.onnx", cycle): "has a cycle: .*MatMul_0.*Softplus_1",
+        write(
+            tmp_path / "unknown.onnx", unknown
+        ): "unknown operator 'Softpluss'\n  hint: did you mean 'Softplus'",
+        write(tmp_path / "dangling.onnx", dangling): "reads 'nowhere', which nothing produces",
+        with_external(tmp_path / "missing.onnx", "gone.data"): "external file 'gone.data', which is missing",
+        with_external(tmp_path / "escape.onnx", "../../etc/passwd"): "leaves the model's folder",
+        with_external(tmp_path / "absolute.onnx", "/etc/passwd"): "leaves the model's folder",
+        with_external(tmp_path / "short.onnx", "short.data"): "ends at byte",
+    }
+    for path, message in cases.items():
+        with pytest.raises(ModelError, match=message):
+            Model.load(path)
+
+
+@pytest.mark.parametrize("target", [18, 21])
+def test_opset_conversion_keeps_numbers_names_and_provenance(target: int) -> None:
+    model = small()
+    next(iter(model.graph)).metadata_props["fuseline.module"] = "layer"
+    before = outputs(model)
+    assert convert_opset(model, target)
+    assert model.opset() == target
+    assert next(iter(model.graph)).metadata_props["fuseline.module"] == "layer"
+    assert list(model.graph.initializers) == ["w"]
+    assert [i.name for i in model.graph.inputs] == ["x"]
+    np.testing.assert_array_equal(outputs(model), before)
+    assert convert_opset(model, target - 1)
+    np.testing.assert_array_equal(outputs(model), before)
+
+
+def test_impossible_conversion_says_why_and_changes_nothing() -> None:
+    model = small()
+    with pytest.raises(ModelError, match="opset 13 cannot be converted to 11: .*MatMul"):
+        convert_opset(model, 11)
+    np.testing.assert_array_equal(outputs(model), outputs(small()))
+
+
+def test_ir_version_is_lowered() -> None:
+    model = small()
+    model.ir.ir_version = 13
+    assert lower_ir(model)
+    assert model.ir.ir_version == 10
+    assert not lower_ir(model)
+
+
+def test_transforming_parameters_keeps_the_map() -> None:
+    model = small()
+    value = model.graph.initializers["w"]
+    content = np.arange(4096, dtype=np.float32).reshape(64, 64)
+    value.const_value = ir.tensor(content)
+    model.transpose_parameter(value, (1, 0))
+    tensor = value.const_value
+    assert tensor is not None
+    np.testing.assert_array_equal(tensor.numpy(), content.T)
+    np.testing.assert_array_equal(model.parameters.from_graph({"w": tensor.numpy()})["layer.weight"], content)

@@ -1,0 +1,103 @@
+"""The parameter map: whatever happens to a weight in the graph, the original comes back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuseline.engine.errors import ModelError
+from fuseline.engine.parameters import Cast, Parameter, ParameterMap, Reshape, Transpose
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def test_steps_invert() -> None:
+    weights = ParameterMap([Parameter("w", "w", (2, 6))])
+    weights.transform("w", Transpose((1, 0)))
+    weights.transform("w", Reshape((6, 2), (3, 4)))
+    original = {"w": random(2, 6)}
+    graph = weights.to_graph(original)
+    assert graph["w"].shape == (3, 4)
+    np.testing.assert_array_equal(weights.from_graph(graph)["w"], original["w"])
+
+
+def test_packed_parts_come_back_under_their_own_names() -> None:
+    names = ["query", "key", "value"]
+    weights = ParameterMap([Parameter(n, n, (4, 8)) for n in names])
+    for n in names:
+        weights.transform(n, Transpose((1, 0)))
+    weights.pack(dict.fromkeys(names, 4), axis=1, into="qkv")
+    weights.transform("qkv", Transpose((1, 0)))
+    original = {n: random(4, 8) + i for i, n in enumerate(names)}
+    graph = weights.to_graph(original)
+    np.testing.assert_array_equal(graph["qkv"], np.concatenate([original[n] for n in names], axis=0))
+    for n in names:
+        np.testing.assert_array_equal(weights.from_graph(graph)[n], original[n])
+
+
+def test_a_value_with_a_missing_part_is_not_made() -> None:
+    weights = ParameterMap([Parameter("a", "a", (1, 2)), Parameter("b", "b", (1, 2))])
+    weights.pack({"a": 1, "b": 1}, axis=0, into="ab")
+    assert weights.to_graph({"a": random(1, 2)}) == {}
+
+
+def test_tied_names_share_one_value() -> None:
+    weights = ParameterMap([Parameter("embed", "embed", (5, 3)), Parameter("head", "head", (5, 3))])
+    weights.rename("head", "embed")
+    assert weights.trainable_values() == ["embed"]
+    content = random(5, 3)
+    back = weights.from_graph({"embed": content})
+    assert set(back) == {"embed", "head"}
+
+
+def test_frozen_and_lost_parameters() -> None:
+    weights = ParameterMap([Parameter("a", "a", (1,)), Parameter("b", "b", (1,))])
+    weights.set_trainable(["a"], False)
+    assert weights.trainable_values() == ["b"]
+    weights.lose("b")
+    assert weights["b"].value is None
+    assert weights.trainable_values() == []
+
+
+def test_cast_returns_to_the_original_type() -> None:
+    weights = ParameterMap([Parameter("w", "w", (3,))])
+    weights.transform("w", Cast("float32", "float16"))
+    graph = weights.to_graph({"w": random(3)})
+    assert graph["w"].dtype == np.float16
+    assert weights.from_graph(graph)["w"].dtype == np.float32
+
+
+def test_unknown_name_suggests() -> None:
+    weights = ParameterMap([Parameter("encoder.weight", "w", (1,))])
+    with pytest.raises(ModelError, match=r"did you mean 'encoder\.weight'"):
+        weights["encoder.wieght"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["transpose", "flatten", "pack"]), max_size=6))
+def test_any_sequence_of_steps_inverts_and_survives_json(kinds: list[str]) -> None:
+    original = {"a": random(2, 6), "b": random(2, 6) + 1}
+    weights = ParameterMap([Parameter(n, n, (2, 6)) for n in original])
+    shapes = {"a": (2, 6), "b": (2, 6)}
+    for kind in kinds:
+        if kind == "pack" and len(shapes) == 2 and shapes["a"] == shapes["b"]:
+            length, rest = shapes["a"]
+            weights.pack({"a": length, "b": length}, axis=0, into="ab")
+            shapes = {"ab": (2 * length, rest)}
+            continue
+        for value, (rows, columns) in list(shapes.items()):
+            if kind == "transpose":
+                weights.transform(value, Transpose((1, 0)))
+                shapes[value] = (columns, rows)
+            elif kind == "flatten":
+                weights.transform(value, Reshape((rows, columns), (1, rows * columns)))
+                shapes[value] = (1, rows * columns)
+    weights = ParameterMap.from_json(weights.to_json())
+    graph = weights.to_graph(original)
+    assert {k: v.shape for k, v in graph.items()} == shapes
+    for name, content in weights.from_graph(graph).items():
+        np.testing.assert_array_equal(content, original[name])
