@@ -76,7 +76,8 @@ def run(
     """Feed and fetch by name."""
     names = list(outputs) if outputs is not None else [o.name for o in running.get_outputs()]
     known = {i.name for i in running.get_inputs()}
-    feeds = {k: np.ascontiguousarray(v) for k, v in inputs.items() if k in known}
+    # Not ascontiguousarray, which turns a scalar into a vector of one.
+    feeds = {k: np.asarray(v, order="C") for k, v in inputs.items() if k in known}
     try:
         values = running.run(names, feeds)
     except Exception as error:
