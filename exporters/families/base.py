@@ -65,7 +65,7 @@ class Family:
             "batch": batch,
             "sequence": sequence,
             "target_sequence": sequence // 2 + 2,
-            "choices": 2 + (batch + 1) % 3,
+            "choices": batch + 2,
             "samples": sequence * self.samples_per_step + 37,
             "frames": sequence * 4 + 2,
             "height": 64 + 32 * (sequence % 3),

@@ -1,0 +1,194 @@
+"""`export`: anything that can be exported, to a Model that is checked against torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.exporters.errors import ExportError
+from fuseline.exporters.mode import SWITCH, install_switch
+from fuseline.exporters.names import map_parameters, name_axes
+from fuseline.exporters.planning import EXAMPLE_SIZES, Dynamic, Plan, make_plan
+from fuseline.exporters.provenance import record_provenance
+from fuseline.exporters.sources import Source, is_transformers, resolve
+from fuseline.exporters.tracing import trace, translate
+from fuseline.exporters.verify import check as run_check
+from fuseline.exporters.wrapper import Loss
+
+__all__ = ["OPSETS", "export"]
+
+#: What ONNX Runtime 1.19 runs and torch can emit.
+OPSETS = range(18, 22)
+
+Progress = Callable[[str], None]
+
+
+def export(
+    source: Any,
+    *,
+    task: str | None = None,
+    train: bool = False,
+    opset: int = 18,
+    attention: str | None = None,
+    dynamic: Dynamic = True,
+    example_inputs: Any = None,
+    loss: Loss | None = None,
+    seed: int = 0,
+    check: bool = True,
+    progress: Progress | None = None,
+) -> Model:
+    """Export a model to ONNX, with its loss when `train` is set, and check it against torch.
+
+    `source` is a transformers model or config, a torch module (with `example_inputs`), a model folder, a
+    config.json, "module:factory", or an .onnx file. `progress` hears the name of each phase as it begins.
+
+    The weights of the result share their memory with the torch model. What the export did, how long each
+    phase took and how far the graph is from torch stands in the result's `facts`.
+    """
+    if opset not in OPSETS:
+        raise ExportError(f"opset {opset} is not supported", hint=f"choose {OPSETS[0]} to {OPSETS[-1]}")
+    if isinstance(source, (str, Path)) and str(source).endswith(".onnx"):
+        return _from_file(Path(source), train)
+    clock = _Clock(progress)
+    with clock.phase("load"):
+        resolved = resolve(source, task=task, train=train, attention=attention, seed=seed)
+    with _attention_set(resolved, attention):
+        plan = make_plan(resolved, train=train, dynamic=dynamic, example_inputs=example_inputs, loss=loss)
+        graph = _graph_of(plan, opset, clock)
+        with clock.phase("name"):
+            model = _finish(graph, plan, resolved)
+        if check:
+            with clock.phase("check"):
+                _check(model, plan, resolved.label)
+    model.facts["timings"] = clock.seconds
+    return model
+
+
+def _graph_of(plan: Plan, opset: int, clock: _Clock) -> ir.Model:
+    example = plan.batch(EXAMPLE_SIZES)
+    with plan.tracing():
+        with clock.phase("trace"):
+            program = trace(plan.wrapper, plan.inputs, example)
+        with clock.phase("translate"):
+            names = [item.name for item in plan.inputs]
+            return translate(program, names, plan.wrapper.output_names, opset)
+
+
+def _finish(graph: ir.Model, plan: Plan, source: Source) -> Model:
+    """Names, provenance, the training switch and the facts."""
+    prefix = "model."
+    updates = {}
+    for value in graph.graph.outputs:
+        if value.name and value.name.endswith(".updated"):
+            value.name = value.name.removeprefix(prefix)
+            updates[value.name] = value.name.removesuffix(".updated")
+    parameters = map_parameters(graph, plan.model, prefix=prefix)
+    record_provenance(graph, prefix=prefix)
+    name_axes(graph, plan.inputs)
+    switched = install_switch(graph)
+    graph.producer_name = "fuseline"
+    graph.ir_version = min(graph.ir_version, 10)
+    model = Model(graph, parameters, _facts(plan, source))
+    if plan.train and switched:
+        model.facts["training_switch"] = SWITCH
+    if updates:
+        model.facts["updates"] = updates
+    model.name_everything()
+    return model
+
+
+def _facts(plan: Plan, source: Source) -> dict[str, Any]:
+    config = getattr(plan.model, "config", None)
+    facts: dict[str, Any] = {
+        "task": source.task.name if source.task else None,
+        "train": plan.train,
+        "mode": "training" if plan.train else "evaluation",
+        "family": getattr(config, "model_type", None),
+        "architecture": source.label,
+        "attention": getattr(config, "_attn_implementation", None),
+        "dynamic_axes": {i.name: _json_keys(i.dynamic) for i in plan.inputs if i.dynamic},
+        "inputs": {i.name: {"axes": list(i.axes), "default": i.default} for i in plan.inputs},
+        "labels": [i.name for i in source.task.labels] if plan.train and source.task else [],
+        "outputs": plan.wrapper.output_names,
+        "notes": source.notes,
+    }
+    if plan.train:
+        facts["loss"] = "loss"
+    return facts
+
+
+def _json_keys(axes: dict[int, str]) -> dict[str, str]:
+    """Facts travel as JSON, whose keys are text."""
+    return {str(axis): name for axis, name in axes.items()}
+
+
+def _check(model: Model, plan: Plan, label: str) -> None:
+    report = run_check(model, plan)
+    model.facts["check"] = report.to_json()
+    if report.ok:
+        return
+    worst = report.worst
+    raise ExportError(
+        f"{label} was exported, but differs from torch: {worst.output} by {worst.difference:.1e} "
+        f"(allowed {worst.tolerance:.0e}) at {worst.shape}",
+        hint="export with check=False to look at the graph",
+    )
+
+
+def _from_file(path: Path, train: bool) -> Model:
+    """An ONNX file needs no export; a training graph must already have a loss."""
+    model = Model.load(path)
+    if train and not model.facts.get("loss"):
+        if "loss" not in {o.name for o in model.graph.outputs}:
+            raise ExportError(
+                f"{path} has no output called 'loss'", hint="export the torch model with train=True instead"
+            )
+        model.facts |= {"train": True, "loss": "loss"}
+    return model
+
+
+@contextmanager
+def _attention_set(source: Source, attention: str | None) -> Iterator[None]:
+    """The wanted attention implementation while exporting, the model's own afterwards."""
+    module: Any = source.module
+    if attention is None or not is_transformers(module):
+        yield
+        return
+    before = module.config._attn_implementation
+    if before == attention:
+        yield
+        return
+    try:
+        module.set_attn_implementation(attention)
+    except ValueError as error:
+        raise ExportError(
+            f"{source.label} has no {attention} attention", hint="use attention='eager'"
+        ) from error
+    try:
+        yield
+    finally:
+        module.set_attn_implementation(before)
+
+
+class _Clock:
+    """Seconds by phase, and a word to the user as each begins."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._progress = progress
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        if self._progress is not None:
+            self._progress(name)
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(time.perf_counter() - begin, 3)

@@ -1,0 +1,82 @@
+"""The training switch: one export serves training and evaluation.
+
+Every Dropout of a training export reads one boolean initializer, `training_mode`; batch norm has an
+attribute of that name. `to_evaluation` switches both, so that no second export is needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+from fuseline.engine.model import Model
+
+__all__ = ["SWITCH", "has_active_dropout", "install_switch", "to_evaluation"]
+
+SWITCH = "training_mode"
+
+
+def install_switch(model: ir.Model) -> bool:
+    """Let all training-mode Dropout nodes read one initializer; whether there was any."""
+    graph = model.graph
+    nodes = [n for n in graph.all_nodes() if n.op_type == "Dropout" and _constant(n, 2) is not None]
+    training = [n for n in nodes if bool(_constant(n, 2))]
+    if not training:
+        return False
+    switch = ir.Value(name=SWITCH, shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL))
+    switch.const_value = ir.tensor(np.array(True), name=SWITCH)
+    graph.register_initializer(switch)
+    for node in training:
+        node.replace_input_with(2, switch)
+    return True
+
+
+def to_evaluation(model: Model) -> Model:
+    """A copy of a training export that evaluates: dropout passes through, batch norm uses its buffers.
+
+    The weights are shared with the original; the outputs that update buffers are gone.
+    """
+    copy = model.clone()
+    switch = copy.graph.initializers.get(SWITCH)
+    if switch is not None:
+        switch.const_value = ir.tensor(np.array(False), name=SWITCH)
+    updates = copy.facts.pop("updates", {})
+    kept = [value for value in copy.graph.outputs if value.name not in updates]
+    copy.graph.outputs.clear()
+    copy.graph.outputs.extend(kept)
+    for node in list(copy.graph.all_nodes()):
+        if node.op_type == "BatchNormalization" and len(node.outputs) == 3:
+            _evaluate_batch_norm(node)
+    RemoveUnusedNodesPass()(copy.ir)
+    copy.facts["mode"] = "evaluation"
+    return copy
+
+
+def _evaluate_batch_norm(node: ir.Node) -> None:
+    """One output instead of three; the running statistics stay what came in."""
+    graph = node.graph
+    assert graph is not None
+    attributes = [a for a in node.attributes.values() if a.name != "training_mode"]
+    made = ir.Node("", "BatchNormalization", node.inputs, attributes, name=node.name)
+    made.metadata_props.update(node.metadata_props)
+    made.outputs[0].name, made.outputs[0].shape = node.outputs[0].name, node.outputs[0].shape
+    made.outputs[0].type = node.outputs[0].type
+    graph.insert_before(node, made)
+    replacements = [made.outputs[0], node.inputs[3], node.inputs[4]]
+    for old, new in zip(node.outputs, replacements, strict=True):
+        assert new is not None
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
+def has_active_dropout(model: Model) -> bool:
+    """Whether some Dropout of the graph would drop anything in training."""
+    rates = [_constant(n, 1) for n in model.nodes() if n.op_type == "Dropout"]
+    return any(rate is None or float(rate) > 0.0 for rate in rates)
+
+
+def _constant(node: ir.Node, index: int) -> np.ndarray | None:  # type: ignore[type-arg]
+    value = node.inputs[index] if index < len(node.inputs) else None
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return tensor.numpy() if tensor is not None else None

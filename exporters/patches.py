@@ -1,0 +1,221 @@
+"""What torch code must look like while it is traced: the same mathematics, in a form that a graph can hold.
+
+Each patch is a context manager that swaps one name and puts it back. None of them changes a result, except
+that LayerDrop's coin always lands on "keep".
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fuseline.exporters.inputs import IGNORE_INDEX
+
+__all__ = [
+    "keep_every_layer",
+    "len_as_size",
+    "plain_attention",
+    "plain_cross_entropy",
+    "plain_drop_path",
+    "swapped",
+    "traceable",
+    "without_dropout",
+]
+
+
+@contextmanager
+def swapped(holder: Any, name: str, replacement: Any) -> Iterator[None]:
+    """`holder.name` is `replacement` inside, and what it was (or absent) afterwards."""
+    missing = object()
+    before = vars(holder).get(name, missing)
+    setattr(holder, name, replacement)
+    try:
+        yield
+    finally:
+        if before is missing:
+            delattr(holder, name)
+        else:
+            setattr(holder, name, before)
+
+
+@contextmanager
+def traceable(model: nn.Module) -> Iterator[None]:
+    """All patches that hold for any model."""
+    with ExitStack() as stack:
+        stack.enter_context(plain_cross_entropy())
+        stack.enter_context(plain_attention())
+        stack.enter_context(keep_every_layer())
+        stack.enter_context(len_as_size(model))
+        stack.enter_context(plain_drop_path(model))
+        yield
+
+
+@contextmanager
+def plain_cross_entropy() -> Iterator[None]:
+    """Cross entropy with a constant ignore index and with label smoothing spelled out.
+
+    ONNX takes the ignore index as an attribute, yet question answering ignores "the length of the
+    sequence"; and torch's translation drops label smoothing without a word.
+    """
+    with swapped(F, "cross_entropy", _make_cross_entropy(F.cross_entropy)):
+        yield
+
+
+def _make_cross_entropy(original: Any) -> Any:
+    signature = inspect.signature(original)
+
+    def cross_entropy(*args: Any, **kwargs: Any) -> Tensor:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        options = given.arguments
+        target = options["target"]
+        if target.is_floating_point():
+            return _with_probabilities(options["input"], target, options)
+        if not isinstance(options["ignore_index"], int):
+            options["target"] = target = torch.where(target == options["ignore_index"], IGNORE_INDEX, target)
+            options["ignore_index"] = IGNORE_INDEX
+        smoothing = options["label_smoothing"]
+        options["label_smoothing"] = 0.0
+        hard: Tensor = original(**options)
+        return hard if smoothing == 0.0 else (1 - smoothing) * hard + smoothing * _smooth(options)
+
+    return cross_entropy
+
+
+def _smooth(options: dict[str, Any]) -> Tensor:
+    """The part of a label-smoothed loss that is spread over all classes."""
+    log_probabilities = F.log_softmax(options["input"], dim=1)
+    target, weight = options["target"], options["weight"]
+    counted = (target != options["ignore_index"]).to(log_probabilities.dtype)
+    share = counted
+    if weight is not None:
+        shape = [1, -1] + [1] * (log_probabilities.dim() - 2)
+        log_probabilities = log_probabilities * weight.reshape(shape)
+        share = counted * weight[target.clamp(min=0)]
+    loss = -log_probabilities.mean(dim=1) * counted
+    if options["reduction"] == "none":
+        return loss
+    return loss.sum() if options["reduction"] == "sum" else loss.sum() / share.sum()
+
+
+def _with_probabilities(logits: Tensor, target: Tensor, options: dict[str, Any]) -> Tensor:
+    """Cross entropy against class probabilities, which ONNX's operator does not know."""
+    classes, smoothing = logits.shape[1], options["label_smoothing"]
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / classes
+    log_probabilities = F.log_softmax(logits, dim=1)
+    if options["weight"] is not None:
+        shape = [1, -1] + [1] * (logits.dim() - 2)
+        log_probabilities = log_probabilities * options["weight"].reshape(shape)
+    loss = -(log_probabilities * target).sum(dim=1)
+    if options["reduction"] == "none":
+        return loss
+    return loss.sum() if options["reduction"] == "sum" else loss.mean()
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Scaled dot-product attention as products and a softmax.
+
+    Torch's own translation emits Dropout without its training switch, and fails on some masks.
+    """
+    with swapped(F, "scaled_dot_product_attention", _attention):
+        yield
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if enable_gqa and query.shape[-3] != key.shape[-3]:
+        groups = query.shape[-3] // key.shape[-3]
+        key = key.repeat_interleave(groups, dim=-3)
+        value = value.repeat_interleave(groups, dim=-3)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query, key.transpose(-2, -1)) * factor
+    if is_causal:
+        below = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = torch.where(below, scores, torch.finfo(scores.dtype).min)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = torch.where(attn_mask, scores, torch.finfo(scores.dtype).min)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    weights = F.softmax(scores, dim=-1)
+    if dropout_p > 0.0:
+        weights = F.dropout(weights, dropout_p, training=True)
+    return torch.matmul(weights, value)
+
+
+@contextmanager
+def keep_every_layer() -> Iterator[None]:
+    """LayerDrop tosses a coin on the host for each layer; a graph has no host, so every layer stays."""
+    original = torch.rand
+
+    def rand(*size: Any, **options: Any) -> Any:
+        return 1.0 if size == ([],) else original(*size, **options)
+
+    with swapped(torch, "rand", rand):
+        yield
+
+
+@contextmanager
+def len_as_size(model: nn.Module) -> Iterator[None]:
+    """`len(tensor)` in the model's own source gives the symbolic size instead of a baked number."""
+
+    def size(item: Any) -> Any:
+        return item.shape[0] if isinstance(item, Tensor) else builtins.len(item)
+
+    with ExitStack() as stack:
+        for name in sorted({type(module).__module__ for module in model.modules()}):
+            source = sys.modules.get(name)
+            if source is not None and not name.startswith("torch."):
+                stack.enter_context(swapped(source, "len", size))
+        yield
+
+
+@contextmanager
+def plain_drop_path(model: nn.Module) -> Iterator[None]:
+    """Stochastic depth as dropout on a column of ones: seeded, and switched off like any other dropout."""
+    with ExitStack() as stack:
+        for module in model.modules():
+            if type(module).__name__.endswith("DropPath"):
+                stack.enter_context(swapped(module, "forward", _make_drop_path(module)))
+        yield
+
+
+def _make_drop_path(module: Any) -> Any:
+    rate = float(getattr(module, "drop_prob", 0.0) or 0.0)
+
+    def forward(hidden: Tensor, *_: Any) -> Tensor:
+        if rate == 0.0 or not module.training:
+            return hidden
+        keep = hidden.new_ones((hidden.shape[0],) + (1,) * (hidden.dim() - 1))
+        return hidden * F.dropout(keep, rate, training=True)
+
+    return forward
+
+
+@contextmanager
+def without_dropout() -> Iterator[None]:
+    """Torch in training mode with every dropout passing through: what the graph computes in eval mode."""
+
+    def dropout(hidden: Tensor, *_: Any, **__: Any) -> Tensor:
+        return hidden
+
+    with swapped(F, "dropout", dropout):
+        yield

@@ -1,0 +1,202 @@
+"""The plan of an export: which inputs, which outputs, which example, under which patches."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fuseline.exporters.errors import ExportError
+from fuseline.exporters.families import Family, family_of
+from fuseline.exporters.inputs import Input, sample
+from fuseline.exporters.patches import swapped, traceable
+from fuseline.exporters.sources import Source, is_transformers
+from fuseline.exporters.wrapper import Loss, Wrapper
+
+__all__ = ["CHECKED_SIZES", "EXAMPLE_SIZES", "Dynamic", "Plan", "make_plan"]
+
+#: True: the axes that the task declares (for a plain module the first of every input); False: none;
+#: or, by input, which axis is called what.
+Dynamic = bool | Mapping[str, Mapping[int, str]]
+
+#: (batch, sequence): nothing is 1 and nothing equals anything else, so that no axis is specialised.
+EXAMPLE_SIZES = (3, 7)
+#: Shapes that a check runs: each differs from the example in every axis, and one has batch 1.
+CHECKED_SIZES = ((1, 12), (4, 9), (2, 6))
+
+
+@dataclass
+class Plan:
+    """Everything that tracing and checking need to know."""
+
+    wrapper: Wrapper
+    inputs: tuple[Input, ...]
+    family: Family
+    train: bool
+    make_batch: Callable[[tuple[int, int], int], dict[str, Tensor]]
+
+    @property
+    def model(self) -> nn.Module:
+        return self.wrapper.model
+
+    def batch(self, sizes: tuple[int, int], seed: int = 0) -> list[Tensor]:
+        made = self.make_batch(sizes, seed)
+        return [made[item.name] for item in self.inputs]
+
+    @contextmanager
+    def tracing(self) -> Iterator[None]:
+        """The state in which the model computes what the graph shall compute; undone afterwards."""
+        was_training = self.model.training
+        with ExitStack() as stack:
+            stack.enter_context(traceable(self.model))
+            for patch in self.family.patches(self.model, train=self.train):
+                stack.enter_context(patch)
+            for name, value in _settings(self.model, self.train).items():
+                stack.enter_context(swapped(self.model.config, name, value))
+            self.model.train(self.train)
+            try:
+                yield
+            finally:
+                self.model.train(was_training)
+
+
+def make_plan(
+    source: Source,
+    *,
+    train: bool,
+    dynamic: Dynamic = True,
+    example_inputs: Any = None,
+    loss: Loss | None = None,
+) -> Plan:
+    """Decide inputs, outputs and example batches for a source."""
+    given = example_inputs if example_inputs is not None else source.example_inputs
+    loss = loss if loss is not None else source.loss
+    if given is None and is_transformers(source.module):
+        return _for_transformers(source, train, dynamic, loss)
+    if given is None:
+        raise ExportError(
+            f"{source.label} is a plain torch module: its inputs are unknown",
+            hint='give example_inputs={"name": tensor, …}',
+        )
+    return _from_example(source, _named(source.module, given), train, dynamic, loss)
+
+
+def _for_transformers(source: Source, train: bool, dynamic: Dynamic, loss: Loss | None) -> Plan:
+    task, module = source.task, source.module
+    assert task is not None
+    if train and loss is None and not task.can_train:
+        raise ExportError(
+            f"the task {task.name} has no loss of its own",
+            hint="give loss=(output, **labels) -> scalar and example_inputs that hold the labels",
+        )
+    config: Any = module.config
+    family = family_of(config)
+    with ExitStack() as stack:
+        for name, value in _settings(module, train).items():
+            stack.enter_context(swapped(config, name, value))
+        inputs = family.inputs(module, task, train=train)
+    inputs = _fixed(inputs, family) if dynamic is False else _renamed(inputs, dynamic)
+    accepted = inspect.signature(module.forward).parameters
+    arguments = dict(task.loss_arguments) if train else {}
+    arguments |= {"use_cache": False} if "use_cache" in accepted else {}
+    arguments |= {"return_dict": True} if "return_dict" in accepted else {}
+    wrapper = Wrapper(
+        module,
+        [item.name for item in inputs],
+        task.outputs,
+        arguments=arguments,
+        loss=loss,
+        with_loss=train,
+    )
+
+    def make_batch(sizes: tuple[int, int], seed: int) -> dict[str, Tensor]:
+        return sample(inputs, family.sizes(*sizes), config, seed)
+
+    return Plan(wrapper, inputs, family, train, make_batch)
+
+
+def _settings(module: nn.Module, train: bool) -> dict[str, Any]:
+    """Settings of a transformers config that must hold while the model is traced."""
+    config = getattr(module, "config", None)
+    if not is_transformers(module) or not hasattr(config, "problem_type"):
+        return {}
+    settings: dict[str, Any] = {"use_cache": False}
+    if train and config.problem_type is None and "Classification" in type(module).__name__:
+        # Left open, the model would look at the labels' type, and some at their content.
+        one = config.num_labels == 1
+        settings["problem_type"] = "regression" if one else "single_label_classification"
+    return settings
+
+
+def _fixed(inputs: Sequence[Input], family: Family) -> tuple[Input, ...]:
+    sizes = family.sizes(*EXAMPLE_SIZES)
+    return tuple(replace(item, axes=item.shape(sizes)) for item in inputs)
+
+
+def _renamed(inputs: tuple[Input, ...], dynamic: Dynamic) -> tuple[Input, ...]:
+    """Only the axes that the user names stay dynamic, if the user names any."""
+    if not isinstance(dynamic, Mapping):
+        return inputs
+    raise ExportError(
+        "named dynamic axes are for plain modules; a transformers model has its own",
+        hint="use dynamic=True, or dynamic=False for fixed shapes",
+    )
+
+
+def _named(module: nn.Module, given: Any) -> dict[str, Tensor]:
+    """Example inputs by name; a tuple takes the names of the forward's parameters."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    values = given if isinstance(given, (tuple, list)) else (given,)
+    names = list(inspect.signature(module.forward).parameters)
+    return dict(zip(names, values, strict=False))
+
+
+def _from_example(
+    source: Source, example: dict[str, Tensor], train: bool, dynamic: Dynamic, loss: Loss | None
+) -> Plan:
+    if train and loss is None and not is_transformers(source.module):
+        raise ExportError(
+            f"training {source.label} needs a loss", hint="give loss=(output, **labels) -> scalar"
+        )
+    axes = {name: _axes(name, value, dynamic) for name, value in example.items()}
+    inputs = tuple(Input(name, axes[name], "given") for name in example)
+    accepted = inspect.signature(source.module.forward).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
+    for_loss = [n for n in example if n not in accepted and not takes_any] if loss is not None else []
+    wrapper = Wrapper(
+        source.module,
+        list(example),
+        source.task.outputs if source.task else (),
+        arguments={"return_dict": True} if "return_dict" in accepted else {},
+        loss_inputs=for_loss,
+        loss=loss,
+        with_loss=train,
+    )
+
+    def make_batch(sizes: tuple[int, int], seed: int) -> dict[str, Tensor]:
+        return {item.name: _resized(example[item.name], item, sizes) for item in inputs}
+
+    return Plan(wrapper, inputs, family_of(getattr(source.module, "config", None)), train, make_batch)
+
+
+def _axes(name: str, value: Tensor, dynamic: Dynamic) -> tuple[str | int, ...]:
+    if isinstance(dynamic, Mapping):
+        names = dynamic.get(name, {})
+    else:
+        names = {0: "batch"} if dynamic and value.dim() else {}
+    return tuple(names.get(i, size) for i, size in enumerate(value.shape))
+
+
+def _resized(value: Tensor, item: Input, sizes: tuple[int, int]) -> Tensor:
+    """The example repeated and cut along its dynamic axes; its content stays valid that way."""
+    for axis, name in item.dynamic.items():
+        wanted = sizes[0] if name == "batch" else sizes[1]
+        repeats = -(-wanted // value.shape[axis])
+        value = torch.cat([value] * repeats, dim=axis).narrow(axis, 0, wanted)
+    return value.contiguous()

@@ -1,0 +1,99 @@
+"""From a torch module to an `onnx_ir` model: torch.export, then torch.onnx's translation, nothing folded."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch import Tensor, nn
+
+from fuseline.exporters.errors import ExportError
+from fuseline.exporters.failures import explain
+from fuseline.exporters.inputs import Input
+from fuseline.exporters.translations import training_translations
+
+__all__ = ["trace", "translate"]
+
+
+def trace(
+    module: nn.Module, inputs: Sequence[Input], example: Sequence[Tensor]
+) -> torch.export.ExportedProgram:
+    """Run torch.export with exactly the dynamic axes that the inputs declare."""
+    dynamic = torch.export.Dim.DYNAMIC
+    shapes = tuple({axis: dynamic for axis in item.dynamic} for item in inputs)
+    # Without size-obliviousness an axis that ever meets a 1 is specialised.
+    oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    with _quiet(), oblivious, _failing_readably(module):
+        return torch.export.export(module, tuple(example), dynamic_shapes=(shapes,), strict=False)
+
+
+def translate(
+    program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str], opset: int
+) -> ir.Model:
+    """Translate an exported program to ONNX, without any optimisation."""
+    with _quiet(), _failing_readably(program):
+        result = torch.onnx.export(
+            program,
+            dynamo=True,
+            optimize=False,
+            opset_version=opset,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            custom_translation_table=training_translations(),
+            verbose=False,
+        )
+    assert result is not None
+    _return_updates(result.model, program)
+    return result.model
+
+
+def _return_updates(model: ir.Model, program: torch.export.ExportedProgram) -> None:
+    """Make what the forward writes into buffers (running statistics) outputs of the graph."""
+    values = {v.name: v for node in model.graph for v in node.outputs}
+    for name, buffer in program.graph_signature.buffers_to_mutate.items():
+        value = values.get(name)
+        if value is None:
+            raise ExportError(f"the forward writes into buffer {buffer!r}, but the graph lost the new value")
+        value.name = f"{buffer}.updated"
+        model.graph.outputs.append(value)
+
+
+@contextmanager
+def _failing_readably(subject: Any) -> Iterator[None]:
+    """Turn torch's page-long errors into one message, the full text going to a log file."""
+    try:
+        yield
+    except ExportError:
+        raise
+    except Exception as error:
+        log = Path(tempfile.mkstemp(prefix="fuseline-export-", suffix=".log")[1])
+        log.write_text(traceback.format_exc())
+        message, hint = explain(error)
+        name = type(getattr(subject, "model", subject)).__name__
+        raise ExportError(
+            f"{name} cannot be exported: {message}", hint=f"{hint} (full text: {log})"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch's exporter warns about training mode, optional packages and its own deprecations."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,151 @@
+"""Does the graph compute what torch computes? Loss and outputs, on several shapes, with named tolerances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import onnxruntime
+import torch
+from torch import Tensor
+
+from fuseline.engine.model import Model
+from fuseline.exporters.mode import SWITCH
+from fuseline.exporters.patches import without_dropout
+from fuseline.exporters.planning import CHECKED_SIZES, Plan
+
+__all__ = ["LOSS_TOLERANCE", "OUTPUT_TOLERANCE", "Check", "CheckReport", "Runner", "check"]
+
+Array = npt.NDArray[Any]
+
+#: Largest difference from torch, relative to the largest value of the output (at least 1).
+OUTPUT_TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+LOSS_TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2e-2}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One output on one shape."""
+
+    shape: str
+    output: str
+    difference: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        return self.difference <= self.tolerance
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """All checks of an export."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(c.ok for c in self.checks)
+
+    @property
+    def worst(self) -> Check:
+        return max(self.checks, key=lambda c: c.difference / c.tolerance)
+
+    def difference(self, output: str) -> float:
+        """The largest difference of an output over all shapes."""
+        return max((c.difference for c in self.checks if c.output == output), default=float("nan"))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [asdict(c) for c in self.checks]
+
+    @classmethod
+    def from_json(cls, rows: Iterable[dict[str, Any]]) -> CheckReport:
+        return cls(tuple(Check(**row) for row in rows))
+
+
+class Runner:
+    """Runs a model on ONNX Runtime; weights are fed from where they are, so they are never copied."""
+
+    def __init__(self, model: Model, *, threads: int = 1) -> None:
+        graph_model = model.ir.clone()
+        self._weights = _weights_to_inputs(graph_model)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            ir.to_proto(graph_model).SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+    def __call__(self, feeds: dict[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+        names = list(outputs or (o.name for o in self._session.get_outputs()))
+        return dict(zip(names, self._session.run(names, {**feeds, **self._weights}), strict=True))
+
+
+def _weights_to_inputs(model: ir.Model) -> dict[str, Array]:
+    weights: dict[str, Array] = {}
+    for name, value in list(model.graph.initializers.items()):
+        if value.const_value is None or value.const_value.size < 2:
+            continue
+        weights[name] = value.const_value.numpy()
+        model.graph.initializers.pop(name)
+        value.const_value = None
+        model.graph.inputs.append(value)
+    return weights
+
+
+def check(model: Model, plan: Plan, *, sizes: Sequence[tuple[int, int]] = CHECKED_SIZES) -> CheckReport:
+    """Compare graph and torch on every shape. Dropout passes through on both sides."""
+    runner = Runner(_with_dropout_off(model))
+    checks: list[Check] = []
+    for size in sizes if any(item.dynamic for item in plan.inputs) else sizes[:1]:
+        batch = plan.batch(size, seed=sum(size))
+        expected = _torch_outputs(plan, batch)
+        feeds = {item.name: value.numpy() for item, value in zip(plan.inputs, batch, strict=True)}
+        actual = runner(feeds, list(expected))
+        shape = _describe(plan, batch)
+        for name, value in expected.items():
+            checks.append(_compare(shape, name, value, actual[name]))
+    return CheckReport(tuple(checks))
+
+
+def _with_dropout_off(model: Model) -> Model:
+    copy = model.clone()
+    switch = copy.graph.initializers.get(SWITCH)
+    if switch is not None:
+        switch.const_value = ir.tensor(np.array(False), name=SWITCH)
+    return copy
+
+
+def _torch_outputs(plan: Plan, batch: list[Tensor]) -> dict[str, Tensor]:
+    buffers = {name: value.clone() for name, value in plan.model.named_buffers()}
+    with plan.tracing(), without_dropout(), torch.no_grad():
+        outputs = plan.wrapper(*[value.clone() for value in batch])
+    # Running statistics moved; the user's model must not have.
+    for name, value in plan.model.named_buffers():
+        value.copy_(buffers[name])
+    return dict(zip(plan.wrapper.output_names, outputs, strict=True))
+
+
+def _compare(shape: str, name: str, expected: Tensor, actual: Array) -> Check:
+    dtype = str(expected.dtype).removeprefix("torch.")
+    table = LOSS_TOLERANCE if name == "loss" else OUTPUT_TOLERANCE
+    wanted = expected.detach().to(torch.float64).numpy()
+    if wanted.shape != actual.shape:
+        return Check(shape, name, float("inf"), table.get(dtype, 0.0))
+    scale = max(1.0, float(np.abs(wanted).max(initial=0.0)))
+    difference = float(np.abs(wanted - actual.astype(np.float64)).max(initial=0.0)) / scale
+    difference = difference if np.isfinite(difference) else float("inf")
+    return Check(shape, name, difference, table.get(dtype, 0.0))
+
+
+def _describe(plan: Plan, batch: list[Tensor]) -> str:
+    sizes: dict[str, int] = {}
+    for item, value in zip(plan.inputs, batch, strict=True):
+        for axis, name in item.dynamic.items():
+            sizes.setdefault(name, value.shape[axis])
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed"

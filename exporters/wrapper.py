@@ -1,0 +1,96 @@
+"""A module whose signature is exactly the graph's inputs and whose result is exactly its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fuseline.exporters.errors import ExportError
+
+__all__ = ["Loss", "Wrapper"]
+
+#: A user's loss: called with the model's output and, by name, the inputs that the model does not take.
+Loss = Callable[..., Tensor]
+
+
+class _Seen:
+    """What a call saw. Not on the module itself: torch.export puts a module's own attributes back."""
+
+    names: list[str] = []
+
+
+class Wrapper(nn.Module):
+    """Calls the model with named inputs and returns the loss (if any) and the wanted outputs in order."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        loss_inputs: Sequence[str] = (),
+        loss: Loss | None = None,
+        with_loss: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.input_names = list(inputs)
+        self.wanted = list(outputs)
+        self.arguments = dict(arguments or {})
+        self.loss_inputs = frozenset(loss_inputs)
+        self.user_loss = loss
+        self.with_loss = with_loss
+        self._seen = _Seen()
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of what the last call returned."""
+        return self._seen.names
+
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(self.input_names, values, strict=True))
+        passed = {name: value for name, value in given.items() if name not in self.loss_inputs}
+        result = self.model(**passed, **self.arguments)
+        named = self._select(result, given)
+        if self.with_loss:
+            named = {"loss": self._loss(result, given), **named}
+        self._seen.names = list(named)
+        return tuple(named.values())
+
+    def _loss(self, result: Any, given: Mapping[str, Tensor]) -> Tensor:
+        if self.user_loss is not None:
+            loss = self.user_loss(result, **{name: given[name] for name in self.loss_inputs})
+        else:
+            loss = getattr(result, "loss", None)
+        if loss is None:
+            raise ExportError(
+                f"{type(self.model).__name__} returned no loss",
+                hint="give a loss: a callable (output, **labels) -> scalar",
+            )
+        # A few models give one element in a row.
+        return loss if loss.dim() == 0 else loss.reshape(())  # type: ignore[no-any-return]
+
+    def _select(self, result: Any, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if isinstance(result, Tensor):
+            return {"output": result}
+        if "sentence_embedding" in self.wanted:
+            return {"sentence_embedding": _pool(result.last_hidden_state, given)}
+        if isinstance(result, Mapping):
+            found = {name: result.get(name) for name in self.wanted} if self.wanted else dict(result)
+            return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        if isinstance(result, (tuple, list)):
+            return {f"output_{i}": value for i, value in enumerate(result) if isinstance(value, Tensor)}
+        raise ExportError(
+            f"{type(self.model).__name__} returned {type(result).__name__}, which is no tensor, tuple or dict"
+        )
+
+
+def _pool(hidden: Tensor, given: Mapping[str, Tensor]) -> Tensor:
+    """The mean over the tokens that the mask keeps, as a unit vector."""
+    mask = given["attention_mask"].unsqueeze(-1).to(hidden.dtype)
+    mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
+    return torch.nn.functional.normalize(mean, dim=-1)
