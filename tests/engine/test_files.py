@@ -136,7 +136,7 @@ def test_opset_conversion_keeps_numbers_names_and_provenance(target: int) -> Non
 
 def test_impossible_conversion_says_why_and_changes_nothing() -> None:
     model = small()
-    with pytest.raises(ModelError, match="opset 13 cannot be converted to 11: .*MatMul"):
+    with pytest.raises(ModelError, match=r"opset 13 cannot be converted to 11: .*MatMul"):
         convert_opset(model, 11)
     np.testing.assert_array_equal(outputs(model), outputs(small()))
 
