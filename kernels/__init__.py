@@ -1,1 +1,29 @@
+"""Native operators for training on ONNX Runtime: domain ``fuseline``, one shared library, no torch needed."""
 
+from fuseline.kernels.gradients import register_gradients
+from fuseline.kernels.loader import (
+    KernelsMissing,
+    available,
+    instruction_set,
+    library_path,
+    register,
+    require,
+)
+from fuseline.kernels.operator import DOMAIN, VERSION, GradientNode, Operator, Port
+from fuseline.kernels.ops import OPERATORS
+
+__all__ = [
+    "DOMAIN",
+    "OPERATORS",
+    "VERSION",
+    "GradientNode",
+    "KernelsMissing",
+    "Operator",
+    "Port",
+    "available",
+    "instruction_set",
+    "library_path",
+    "register",
+    "register_gradients",
+    "require",
+]

@@ -1,0 +1,69 @@
+"""Runs one operator by itself, through a real ONNX Runtime session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from fuseline.kernels import loader
+from fuseline.kernels.operator import DOMAIN, VERSION, Array, Operator
+
+__all__ = ["build_model", "create_session", "evaluate"]
+
+_OPSET = 17
+_IR_VERSION = 10
+
+
+def build_model(
+    operator: Operator, inputs: Sequence[Array], attributes: dict[str, int | float] | None = None
+) -> onnx.ModelProto:
+    """A model of the one node."""
+    names = [f"in{i}" for i in range(len(inputs))]
+    outputs = [output.name for output in operator.outputs]
+    graph = onnx.helper.make_graph(
+        [operator.node(names, outputs, **(attributes or {}))],
+        operator.name,
+        [
+            onnx.helper.make_tensor_value_info(
+                name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+            )
+            for name, value in zip(names, inputs, strict=True)
+        ],
+        [
+            onnx.helper.make_tensor_value_info(output.name, _element_type(output.type), None)
+            for output in operator.outputs
+        ],
+    )
+    return onnx.helper.make_model(
+        graph,
+        ir_version=_IR_VERSION,
+        opset_imports=[onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid(DOMAIN, VERSION)],
+    )
+
+
+def _element_type(name: str) -> int:
+    return int(onnx.TensorProto.DataType.Value(name.upper()))
+
+
+def create_session(model: onnx.ModelProto, threads: int = 1) -> Any:
+    """An inference session over the model with this library registered."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    loader.register(options)
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def evaluate(
+    operator: Operator, inputs: Sequence[Array], threads: int = 1, **attributes: int | float
+) -> list[Array]:
+    """The operator's outputs; operators that work in place change the given arrays."""
+    session = create_session(build_model(operator, inputs, attributes), threads)
+    feeds = {f"in{i}": np.ascontiguousarray(v) for i, v in enumerate(inputs)}
+    return list(session.run(None, feeds))

@@ -1,0 +1,17 @@
+"""Every operator of the library by name."""
+
+from fuseline.kernels.operator import Operator
+from fuseline.kernels.ops.gelu import GELU_OPERATORS
+from fuseline.kernels.ops.norm import NORM_OPERATORS
+from fuseline.kernels.ops.optimizer import OPTIMIZER_OPERATORS
+
+__all__ = ["OPERATORS"]
+
+OPERATORS: dict[str, Operator] = {
+    operator.name: operator
+    for operator in (
+        *OPTIMIZER_OPERATORS,
+        *NORM_OPERATORS,
+        *GELU_OPERATORS,
+    )
+}

@@ -1,0 +1,127 @@
+"""Optimizers that update every parameter of a model in one node, in place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fuseline.kernels.operator import Array, Operator, optional, port, variadic
+
+__all__ = ["OPTIMIZER_OPERATORS"]
+
+_INPUTS = (
+    port("learning_rate", type="double"),
+    port("weight_decay", type="double"),
+    port("hyper", type="double"),
+    port("step", type="int64"),
+    port("max_norm"),
+    port("gradient_scale"),
+    port("apply", type="bool"),
+    variadic("tensors"),
+)
+_OUTPUTS = (port("applied", "1", "bool"), optional("gradient_norm", "1"))
+
+
+def _scale(gradients: list[Array], gradient_scale: float, max_norm: float) -> tuple[float, float]:
+    norm = abs(gradient_scale) * float(
+        np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients))
+    )
+    clip = min(1.0, max_norm / (norm + 1e-6)) if max_norm > 0 else 1.0
+    return norm, gradient_scale * clip
+
+
+def _at(values: Array, index: int) -> float:
+    return float(values.reshape(-1)[index if values.size > 1 else 0])
+
+
+def adamw(
+    learning_rate: Array,
+    weight_decay: Array,
+    hyper: Array,
+    step: Array,
+    max_norm: Array,
+    gradient_scale: Array,
+    apply: Array,
+    *tensors: Array,
+    zero_gradients: int = 0,
+    skip_nonfinite: int = 0,
+) -> tuple[Array, ...]:
+    """Changes ``step`` and the tensors in place, as the operator does."""
+    count = len(tensors) // 4
+    parameters, gradients, first, second = (list(tensors[i * count : (i + 1) * count]) for i in range(4))
+    if not apply.item():
+        return np.array([False]), np.array([0], np.float32)
+    norm, scale = _scale(gradients, float(gradient_scale.item()), float(max_norm.item()))
+    applied = bool(np.isfinite(norm)) or not skip_nonfinite
+    if applied:
+        step += 1
+        beta1, beta2, epsilon = (float(value) for value in hyper)
+        for i, (p, g, m, v) in enumerate(zip(parameters, gradients, first, second, strict=True)):
+            rate = _at(learning_rate, i)
+            scaled = g * np.float32(scale)
+            m[...] = m * beta1 + (1 - beta1) * scaled
+            v[...] = v * beta2 + (1 - beta2) * scaled * scaled
+            root = np.sqrt(v) / np.sqrt(1 - beta2 ** step.item()) + epsilon
+            p[...] = p * (1 - rate * _at(weight_decay, i)) - rate / (1 - beta1 ** step.item()) * m / root
+    if zero_gradients:
+        for g in gradients:
+            g[...] = 0
+    return np.array([applied]), np.array([norm], np.float32)
+
+
+def sgd(
+    learning_rate: Array,
+    weight_decay: Array,
+    hyper: Array,
+    step: Array,
+    max_norm: Array,
+    gradient_scale: Array,
+    apply: Array,
+    *tensors: Array,
+    zero_gradients: int = 0,
+    skip_nonfinite: int = 0,
+    nesterov: int = 0,
+) -> tuple[Array, ...]:
+    """Changes ``step`` and the tensors in place, as the operator does."""
+    momentum, dampening = (float(value) for value in hyper)
+    kinds = 3 if momentum else 2
+    count = len(tensors) // kinds
+    lists = [list(tensors[i * count : (i + 1) * count]) for i in range(kinds)]
+    if not apply.item():
+        return np.array([False]), np.array([0], np.float32)
+    norm, scale = _scale(lists[1], float(gradient_scale.item()), float(max_norm.item()))
+    applied = bool(np.isfinite(norm)) or not skip_nonfinite
+    if applied:
+        step += 1
+        for i, (p, g) in enumerate(zip(lists[0], lists[1], strict=True)):
+            change = g * np.float32(scale) + p * _at(weight_decay, i)
+            if momentum:
+                buffer = lists[2][i]
+                buffer[...] = change if step.item() == 1 else buffer * momentum + change * (1 - dampening)
+                change = change + momentum * buffer if nesterov else buffer
+            p[...] = p - _at(learning_rate, i) * change
+    if zero_gradients:
+        for g in lists[1]:
+            g[...] = 0
+    return np.array([applied]), np.array([norm], np.float32)
+
+
+_SWITCHES = {"zero_gradients": 0, "skip_nonfinite": 0}
+
+OPTIMIZER_OPERATORS = (
+    Operator(
+        "FusedAdamW",
+        "clip by global norm and apply torch's AdamW to every parameter; hyper = beta1, beta2, epsilon",
+        _INPUTS,
+        _OUTPUTS,
+        adamw,
+        _SWITCHES,
+    ),
+    Operator(
+        "FusedSgd",
+        "clip by global norm and apply torch's SGD to every parameter; hyper = momentum, dampening",
+        _INPUTS,
+        _OUTPUTS,
+        sgd,
+        {**_SWITCHES, "nesterov": 0},
+    ),
+)

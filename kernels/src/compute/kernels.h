@@ -1,0 +1,112 @@
+// Every vectorised routine: its arguments, and the table that holds it once per instruction set.
+//
+// A routine works on the items [begin, end) of its arguments (rows, elements, blocks: said at each), so that
+// the operators can split the work as they like.
+#pragma once
+#include <stdint.h>
+
+namespace fuseline {
+
+// Rows. y = (x − mean)·inv_std·scale + bias; bias may be null.
+struct LayerNormForward {
+  const float *x, *scale, *bias;
+  float *y, *mean, *inv_std;
+  int64_t width;
+  float epsilon;
+};
+// Rows. dscale and dbias are partial sums of this range, each `width` long and already zeroed; may be null.
+struct LayerNormBackward {
+  const float *dy, *x, *scale, *mean, *inv_std;
+  float *dx, *dscale, *dbias;
+  int64_t width;
+};
+// Rows. y = x·inv_rms·(offset + scale).
+struct RmsNormForward {
+  const float *x, *scale;
+  float *y, *inv_rms;
+  int64_t width;
+  float epsilon, offset;
+};
+struct RmsNormBackward {
+  const float *dy, *x, *scale, *inv_rms;
+  float *dx, *dscale;
+  int64_t width;
+  float offset;
+};
+// Rows. y = gelu(x + bias); bias may be null.
+struct GeluForward {
+  const float *x, *bias;
+  float* y;
+  int64_t width;
+};
+// Rows. dbias is a partial sum of this range, already zeroed; may be null.
+struct GeluBackward {
+  const float *dy, *x, *bias;
+  float *dx, *dbias;
+  int64_t width;
+};
+// Columns: out[c] = Σ over rows of x[row·stride + c].
+struct ColumnSum {
+  const float* x;
+  float* out;
+  int64_t rows, stride;
+};
+// Rows. out (one row, already zeroed) gets the sum of the rows.
+struct RowSum {
+  const float* x;
+  float* out;
+  int64_t width;
+};
+// Elements. Adds up squares; `result` holds one double, already zeroed.
+struct SquareSum {
+  const float* x;
+  double* result;
+};
+// Elements. One AdamW update with torch's arithmetic.
+struct AdamWUpdate {
+  float *parameter, *gradient, *first, *second;
+  float gradient_scale, decay, beta1, beta2, one_minus_beta1, one_minus_beta2;
+  float step_size, inverse_root_correction2, epsilon;
+  bool zero_gradient;
+};
+// Elements. One SGD update with torch's arithmetic; momentum buffer may be null.
+struct SgdUpdate {
+  float *parameter, *gradient, *momentum_buffer;
+  float gradient_scale, learning_rate, momentum, dampening, weight_decay;
+  bool nesterov, first_step, zero_gradient;
+};
+
+#define FUSELINE_ROUTINES(X)                     \
+  X(layer_norm_forward, LayerNormForward)        \
+  X(layer_norm_backward, LayerNormBackward)      \
+  X(rms_norm_forward, RmsNormForward)            \
+  X(rms_norm_backward, RmsNormBackward)          \
+  X(gelu_erf_forward, GeluForward)               \
+  X(gelu_erf_backward, GeluBackward)             \
+  X(gelu_tanh_forward, GeluForward)              \
+  X(gelu_tanh_backward, GeluBackward)            \
+  X(column_sum, ColumnSum)                       \
+  X(row_sum, RowSum)                             \
+  X(square_sum, SquareSum)                       \
+  X(adamw_update, AdamWUpdate)                   \
+  X(sgd_update, SgdUpdate)
+
+struct Routines {
+  const char* isa;
+#define FUSELINE_MEMBER(name, Arguments) void (*name)(const Arguments&, int64_t begin, int64_t end);
+  FUSELINE_ROUTINES(FUSELINE_MEMBER)
+#undef FUSELINE_MEMBER
+};
+
+// The table of this machine; FUSELINE_ISA=portable|avx2|avx512 in the environment chooses a lesser one.
+const Routines& routines();
+
+#if defined(FUSELINE_ISA)
+namespace FUSELINE_ISA {
+#define FUSELINE_DECLARE(name, Arguments) void name(const Arguments&, int64_t begin, int64_t end);
+FUSELINE_ROUTINES(FUSELINE_DECLARE)
+#undef FUSELINE_DECLARE
+}  // namespace FUSELINE_ISA
+#endif
+
+}  // namespace fuseline

@@ -1,0 +1,108 @@
+// FusedAdamW and FusedSgd: one node updates every parameter, in place.
+#include "optimizer.h"
+
+#include "op.h"
+#include "ops/all.h"
+
+namespace fuseline {
+namespace {
+
+enum Port { kLearningRate, kWeightDecay, kHyper, kStep, kMaximumNorm, kGradientScale, kApply, kFirstTensor };
+enum Switch { kZeroGradients, kSkipNonfinite, kNesterov };
+
+double double_at(const Tensor& tensor, size_t index) {
+  const auto* values = static_cast<const double*>(tensor.data);
+  return tensor.size() == 1 ? values[0] : values[index];
+}
+
+void require_per_tensor(const Tensor& values, size_t count, const char* name) {
+  require(values.size() == 1 || values.size() == static_cast<int64_t>(count),
+          std::string(name) + " holds " + std::to_string(values.size()) + " values; expected 1, or " +
+              std::to_string(count) + ", one per parameter");
+}
+
+// The variadic inputs are `kinds` lists of equal length, one after the other: parameters, gradients, moments.
+std::vector<Slot> read_slots(const Context& context, size_t kinds, int64_t step) {
+  const size_t tensors = context.input_count() - kFirstTensor, count = tensors / kinds;
+  require(tensors % kinds == 0, std::to_string(tensors) + " tensors do not split into " + std::to_string(kinds) +
+                                    " lists of equal length (parameters, gradients, moments)");
+  const Tensor rate = context.input(kLearningRate), decay = context.input(kWeightDecay);
+  require_per_tensor(rate, count, "learning_rate");
+  require_per_tensor(decay, count, "weight_decay");
+  std::vector<Slot> slots;
+  for (size_t i = 0; i < count; ++i) {
+    float* lists[4] = {};
+    const Shape shape = context.input(kFirstTensor + i).shape;
+    for (size_t kind = 0; kind < kinds; ++kind) {
+      const Tensor tensor = context.input(kFirstTensor + kind * count + i);
+      require(tensor.size() == elements(shape), "tensor " + std::to_string(i) + " of list " +
+                                                    std::to_string(kind) + " has shape " + text(tensor.shape) +
+                                                    ", its parameter " + text(shape));
+      lists[kind] = tensor.floats();
+    }
+    slots.push_back({lists[0], lists[1], lists[2], lists[3], elements(shape), double_at(rate, i),
+                     double_at(decay, i), step});
+  }
+  return slots;
+}
+
+// What both optimizers share: the `apply` switch, the step counter, clipping, and the two outputs.
+template <class Update>
+void step(const Context& context, size_t kinds, const Update& update) {
+  auto* counter = static_cast<int64_t*>(context.input(kStep).data);
+  auto* applied = static_cast<bool*>(context.output_data(0, {1}));
+  float* norm = context.output(1, {1});
+  StepResult result;
+  result.applied = *static_cast<const bool*>(context.input(kApply).data);
+  if (result.applied) {
+    Clipping clipping;
+    clipping.maximum_norm = *context.input(kMaximumNorm).floats();
+    clipping.gradient_scale = *context.input(kGradientScale).floats();
+    clipping.zero_gradients = context.attribute(kZeroGradients) != 0;
+    clipping.skip_nonfinite = context.attribute(kSkipNonfinite) != 0;
+    result = update(read_slots(context, kinds, *counter + 1), clipping, norm != nullptr);
+  }
+  if (result.applied) ++*counter;
+  if (norm != nullptr) *norm = static_cast<float>(result.norm);
+  if (applied != nullptr) *applied = result.applied;
+}
+
+void adamw(const Context& context) {
+  const Tensor hyper = context.input(kHyper);
+  require(hyper.size() == 3, "hyper holds beta1, beta2 and epsilon, not " + std::to_string(hyper.size()) + " values");
+  const AdamW adam{double_at(hyper, 0), double_at(hyper, 1), double_at(hyper, 2)};
+  step(context, 4, [&](const std::vector<Slot>& slots, const Clipping& clipping, bool want_norm) {
+    return adamw_step(context.parallel(), slots, adam, clipping, want_norm);
+  });
+}
+
+void sgd(const Context& context) {
+  const Tensor hyper = context.input(kHyper);
+  require(hyper.size() == 2, "hyper holds momentum and dampening, not " + std::to_string(hyper.size()) + " values");
+  const Sgd sgd{double_at(hyper, 0), double_at(hyper, 1), context.attribute(kNesterov) != 0};
+  const size_t kinds = sgd.momentum == 0 ? 2 : 3;
+  step(context, kinds, [&](const std::vector<Slot>& slots, const Clipping& clipping, bool want_norm) {
+    return sgd_step(context.parallel(), slots, sgd, clipping, want_norm);
+  });
+}
+
+const std::vector<Input> kInputs = {
+    {abi::kDouble}, {abi::kDouble}, {abi::kDouble}, {abi::kInt64}, {abi::kFloat}, {abi::kFloat}, {abi::kBool},
+    {abi::kFloat, abi::kVariadic},
+};
+
+}  // namespace
+
+Definitions optimizer_definitions() {
+  const std::vector<Output> outputs = {{fixed(1), abi::kBool}, optional(fixed(1))};
+  return {
+      {"FusedAdamW", kInputs, outputs, {{"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}}, adamw},
+      {"FusedSgd",
+       kInputs,
+       outputs,
+       {{"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}, {"nesterov", true, 0}},
+       sgd},
+  };
+}
+
+}  // namespace fuseline

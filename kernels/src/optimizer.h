@@ -1,0 +1,41 @@
+// Optimizer steps over many tensors at once, for the operators and for the plain C entry points alike.
+#pragma once
+#include <vector>
+
+#include "parallel.h"
+
+namespace fuseline {
+
+// One tensor of an update, with the hyperparameters of its group.
+struct Slot {
+  float *parameter, *gradient, *first, *second;  // second moment: AdamW only; first may be null for SGD
+  int64_t size;
+  double learning_rate, weight_decay;
+  int64_t step;  // of this update, from 1
+};
+
+struct Clipping {
+  double maximum_norm = 0;  // 0: no clipping
+  double gradient_scale = 1;
+  bool skip_nonfinite = false;
+  bool zero_gradients = false;
+};
+
+struct AdamW {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+};
+
+struct Sgd {
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+};
+
+struct StepResult {
+  double norm = 0;  // of the scaled gradients before clipping; 0 when nothing asked for it
+  bool applied = true;
+};
+
+StepResult adamw_step(const Parallel&, const std::vector<Slot>&, const AdamW&, const Clipping&, bool want_norm);
+StepResult sgd_step(const Parallel&, const std::vector<Slot>&, const Sgd&, const Clipping&, bool want_norm);
+
+}  // namespace fuseline

@@ -1,0 +1,105 @@
+"""Shared by the kernel tests: every instruction set in turn, and gradients through the gradient builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+import pytest
+
+from fuseline.kernels import DOMAIN, VERSION, Operator, available, register_gradients, require
+from fuseline.kernels.evaluate import create_session
+from fuseline.kernels.loader import native
+from fuseline.kernels.operator import Array
+
+collect_ignore_glob: list[str] = [] if available() else ["test_*.py"]
+
+
+@pytest.fixture(params=["portable", "avx2", "avx512"])
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a test once per instruction set that this processor has."""
+    library = native()
+    library.fuseline_isa.restype = __import__("ctypes").c_char_p
+    before = library.fuseline_isa()
+    if not library.fuseline_use_isa(request.param.encode()):
+        pytest.skip(f"this processor has no {request.param}")
+    yield request.param
+    library.fuseline_use_isa(before)
+
+
+Gradients = Callable[..., tuple[list[Array], dict[str, Array]]]
+
+
+@pytest.fixture
+def gradients() -> Gradients:
+    """``gradients(operator, inputs, wrt, weights, **attributes)``: outputs, and d Σ output·weight / d input.
+
+    The graph is built by ONNX Runtime's gradient builder from the registered definitions.
+    """
+    return _gradients
+
+
+def _gradients(
+    operator: Operator,
+    inputs: dict[str, Array],
+    wrt: list[str],
+    weight: Array,
+    **attributes: int | float,
+) -> tuple[list[Array], dict[str, Array]]:
+    from onnxruntime.training.onnxblock._training_graph_utils import build_gradient_graph
+
+    register_gradients()
+    model = _loss_model(operator, inputs, wrt, weight, attributes)
+    training, _ = build_gradient_graph(
+        model, set(wrt), set(), ["loss", operator.outputs[0].name], str(require())
+    )
+    feeds = {**inputs, "weight": weight}
+    session = create_session(training)
+    names = [output.name for output in session.get_outputs()]
+    wanted = {item.name for item in session.get_inputs()}
+    results = dict(
+        zip(names, session.run(names, {k: v for k, v in feeds.items() if k in wanted}), strict=True)
+    )
+    return [results[operator.outputs[0].name]], {name: results[f"{name}_grad"] for name in wrt}
+
+
+def _loss_model(
+    operator: Operator,
+    inputs: dict[str, Array],
+    wrt: list[str],
+    weight: Array,
+    attributes: dict[str, int | float],
+) -> onnx.ModelProto:
+    helper = onnx.helper
+    order = [item.name if item.name in inputs else "" for item in operator.inputs]
+    while not order[-1]:
+        order.pop()
+    outputs = [item.name for item in operator.outputs]
+    nodes = [
+        operator.node(order, outputs, **attributes),
+        helper.make_node("Mul", [outputs[0], "weight"], ["weighted"]),
+        helper.make_node("ReduceSum", ["weighted"], ["loss"], keepdims=0),
+    ]
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in {**inputs, "weight": weight}.items()
+        if name not in wrt
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "loss",
+        infos,
+        [
+            helper.make_tensor_value_info("loss", onnx.TensorProto.FLOAT, ()),
+            helper.make_tensor_value_info(outputs[0], onnx.TensorProto.FLOAT, None),
+        ],
+        initializer=[onnx.numpy_helper.from_array(inputs[name], name) for name in wrt],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, VERSION)]
+    return helper.make_model(graph, ir_version=10, opset_imports=opsets)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
