@@ -26,7 +26,8 @@ def is_constant(model: Model, value: ir.Value | None) -> bool:
             and producer.domain in ("", "ai.onnx")
             and bool(producer.attributes)
         )
-    if not value.is_initializer() or value.is_graph_input():
+    if not value.is_initializer() or (value.is_graph_input() and model.ir.ir_version >= 4):
+        # Before IR 4 every initializer had to be listed as an input too, and nobody could feed it.
         return False
     return value.const_value is not None and not model.parameters.is_trainable(value.name)
 

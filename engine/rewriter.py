@@ -127,6 +127,8 @@ class Rewriter:
             new = self._identity(graph, old, new)
         old_name = old.name
         old.replace_all_uses_with(new, replace_graph_outputs=True)
+        # The declared type is the interface, whatever more is known of the new value.
+        new.type, new.shape = old.type or new.type, old.shape or new.shape
         old.name = fresh_name(f"{old_name}_replaced", self._names(graph).__contains__)
         new.name = old_name
 
@@ -153,6 +155,7 @@ class Rewriter:
             graph = node.graph
             if graph is None or any(v.uses() or v.is_graph_output() for v in node.outputs):
                 continue
+            _release_subgraphs(node)
             graph.remove(node, safe=True)
             if self.rewrites and node.name:
                 self.rewrites[-1].removed.append(node.name)
@@ -166,6 +169,16 @@ class Rewriter:
                 taken.update(v.name for v in node.outputs if v.name)
             self._graph_names[id(graph)] = taken
         return self._graph_names[id(graph)]
+
+
+def _release_subgraphs(node: ir.Node) -> None:
+    """Let the nodes inside a node's subgraphs stop using values of the outside."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref() or attribute.type != ir.AttributeType.GRAPH:
+            continue
+        for inner in ir.traversal.RecursiveGraphIterator(attribute.as_graph()):
+            for index in range(len(inner.inputs)):
+                inner.replace_input_with(index, None)
 
 
 def _inherit_typing(old: ir.Value, new: ir.Value) -> None:
