@@ -1,0 +1,65 @@
+"""The pass `remove-unused`."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.passes.cleanup.support import subgraphs
+
+__all__ = ["RemoveUnused"]
+
+
+class RemoveUnused(Pass):
+    """nodes, initializers and functions that no output needs → gone
+
+    The interface stays: graph inputs and outputs are kept whether used or not, and so are the default values
+    of inputs. A trainable parameter that nothing uses leaves the graph but keeps its place in the map.
+    """
+
+    name = "remove-unused"
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        _remove_functions(model, rewriter)
+        roots = [model.graph, *(f.graph for f in model.ir.functions.values())]
+        for graph in roots:
+            _remove_nodes(graph, rewriter)
+        for graph in model.graphs():
+            _remove_initializers(model, graph, rewriter)
+        return rewriter.changes
+
+
+def _remove_nodes(graph: ir.Graph, rewriter: Rewriter) -> None:
+    """Backwards, subgraphs included: a node's users, wherever they are, have been looked at before it."""
+    for node in reversed(graph):
+        if any(v.uses() or v.is_graph_output() for v in node.outputs):
+            for inner in subgraphs(node):
+                _remove_nodes(inner, rewriter)
+        elif rewriter.permit(node, "no output is used"):
+            rewriter.remove(node)
+
+
+def _remove_initializers(model: Model, graph: ir.Graph, rewriter: Rewriter) -> None:
+    for name, value in list(graph.initializers.items()):
+        if value.uses() or value.is_graph_input() or value.is_graph_output():
+            continue
+        if rewriter.permit(name, "initializer is not used"):
+            del graph.initializers[name]
+            model.parameters.lose(name)
+
+
+def _remove_functions(model: Model, rewriter: Rewriter) -> None:
+    functions = model.ir.functions
+    needed: set[ir.OperatorIdentifier] = set()
+    pending: list[ir.Graph] = [model.graph]
+    while pending:
+        for node in ir.traversal.RecursiveGraphIterator(pending.pop()):
+            identifier = node.op_identifier()
+            if identifier in functions and identifier not in needed:
+                needed.add(identifier)
+                pending.append(functions[identifier].graph)
+    for identifier in [i for i in functions if i not in needed]:
+        if rewriter.permit("::".join(filter(None, identifier)), "function is not called"):
+            del functions[identifier]
