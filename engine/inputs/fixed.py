@@ -24,7 +24,7 @@ _SHAPE_INPUTS = {
 }
 _AXES_INPUTS = {("Squeeze", 1), ("Unsqueeze", 1), ("CumSum", 1), ("Pad", 3)}
 _ZERO_INPUTS = {("Pad", 1), ("Trilu", 1), ("Slice", 1)}
-_ONE_INPUTS = {("Tile", 1), ("Slice", 4), ("TopK", 1), ("Upsample", 1)}
+_ONE_INPUTS = {("Tile", 1), ("Col2Im", 1), ("Col2Im", 2), ("Slice", 4), ("TopK", 1), ("Upsample", 1)}
 _SCALARS: dict[tuple[str, int], Any] = {
     ("Loop", 0): 3,
     ("Loop", 1): True,

@@ -20,7 +20,7 @@ from fuseline.engine.model import Model
 
 __all__ = ["Role", "roles"]
 
-Kind = Literal["any", "index", "mask", "positions", "fixed", "length"]
+Kind = Literal["any", "index", "mask", "positions", "fixed", "length", "divisor"]
 
 _MOVES = {
     "Cast",
@@ -70,6 +70,8 @@ def _role(model: Model, value: ir.Value) -> Role:
         content = fixed_content(model, node, index, value)
         if content is not None:
             return Role("fixed", content=content)
+        if node.op_type in ("Div", "Mod") and index == 1:
+            return Role("divisor")
         bound = _bound(node, index)
         if isinstance(bound, int) and bound - shift > 0:
             bounds.append(bound - shift)

@@ -47,6 +47,9 @@ def draw(
         return chance.integers(0, max(bound or 1, 1), shape).astype(dtype)
     if role.kind == "length":
         return np.full(shape, max(sizes.values(), default=1), dtype)
+    if role.kind == "divisor" and not wanted.dtype.is_floating_point():
+        # An integer division by zero ends the process.
+        return chance.integers(1, _INTEGER_BOUND, shape).astype(dtype)
     return _free(wanted, shape, dtype, chance, style)
 
 
@@ -65,7 +68,8 @@ def _free(
     if np.issubdtype(dtype, np.complexfloating):
         return (chance.standard_normal(shape) + 1j * chance.standard_normal(shape)).astype(dtype)
     if style == "ordinary":
-        low, high = _SMALL.get(wanted.dtype, (0, _INTEGER_BOUND))
+        # Scalars and vectors of integers are often sizes or counts, which zero would make degenerate.
+        low, high = _SMALL.get(wanted.dtype, (0 if len(shape) > 1 else 1, _INTEGER_BOUND))
     else:
         low, high = (1, 2) if style == "tame" else (64, 65)
     return np.asarray(chance.integers(low, high, shape)).astype(dtype)
