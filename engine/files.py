@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+from fuseline.engine.collector import collector_paused
 from fuseline.engine.errors import ModelError
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ def load(path: str | os.PathLike[str]) -> Model:
     from fuseline.engine.validation import validate
 
     path = Path(path)
-    ir_model = _parse(path)
-    _check_external_files(ir_model, path)
-    model = Model.from_ir(ir_model)
-    validate(model, source=str(path))
+    with collector_paused():
+        ir_model = _parse(path)
+        _check_external_files(ir_model, path)
+        model = Model.from_ir(ir_model)
+        validate(model, source=str(path))
     return model
 
 
@@ -113,15 +115,16 @@ def weight_bytes(ir_model: ir.Model) -> int:
 def save(model: Model, path: str | os.PathLike[str], *, external: bool | None = None) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    ir_model = model.to_ir()
-    if external is None:
-        external = weight_bytes(ir_model) > INLINE_LIMIT
-    if external:
-        _save_external(ir_model, path)
-        return
-    ir.external_data.load_to_model(ir_model)
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(ir.to_proto(ir_model).SerializeToString())
+    with collector_paused():
+        ir_model = model.to_ir()
+        if external is None:
+            external = weight_bytes(ir_model) > INLINE_LIMIT
+        if external:
+            _save_external(ir_model, path)
+            return
+        ir.external_data.load_to_model(ir_model)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(ir.to_proto(ir_model).SerializeToString())
 
 
 def _save_external(ir_model: ir.Model, path: Path) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from fuseline.engine.collector import collector_paused
 from fuseline.engine.errors import FuselineError, GateFailed, PassError, PipelineError, did_you_mean
 from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
@@ -80,6 +81,7 @@ class PassManager:
         stop_after: str | None = None,
         revert_failing: bool = False,
         limits: dict[int, int] | None = None,
+        in_place: bool = False,
     ) -> None:
         known = {p.name for p in pipeline.passes()}
         for name in (*disable, *([stop_after] if stop_after else [])):
@@ -91,9 +93,14 @@ class PassManager:
         self.stop_after = stop_after
         self.revert_failing = revert_failing
         self.limits = limits or {}
+        self.in_place = in_place
 
     def run(self, model: Model) -> Result:
-        self._model = model.clone()
+        with collector_paused():
+            return self._run(model if self.in_place else model.clone())
+
+    def _run(self, model: Model) -> Result:
+        self._model = model
         self._records: list[PassRecord] = []
         self._fingerprint = self._model.fingerprint()
         self._tell(lambda o: o.started(self._model))

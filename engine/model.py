@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from fuseline.engine.collector import collector_paused
 from fuseline.engine.parameters import ParameterMap, Reshape, Transpose
 
 __all__ = ["Model"]
@@ -46,7 +47,8 @@ class Model:
 
     @classmethod
     def from_proto(cls, proto: onnx.ModelProto) -> Model:
-        return cls.from_ir(ir.from_proto(proto))
+        with collector_paused():
+            return cls.from_ir(ir.from_proto(proto))
 
     @classmethod
     def from_ir(cls, ir_model: ir.Model) -> Model:
@@ -77,7 +79,8 @@ class Model:
         return copy
 
     def to_proto(self) -> onnx.ModelProto:
-        return ir.to_proto(self.to_ir())
+        with collector_paused():
+            return ir.to_proto(self.to_ir())
 
     def save(self, path: str | os.PathLike[str], *, external: bool | None = None) -> None:
         """Write an .onnx file, atomically; `external=None` moves weights out of a file grown too large."""
@@ -87,7 +90,8 @@ class Model:
 
     def clone(self) -> Model:
         """A copy whose graph can be changed independently; weights are shared, never copied."""
-        return Model(self.ir.clone(), self.parameters.copy(), json.loads(json.dumps(self.facts)))
+        with collector_paused():
+            return Model(self.ir.clone(), self.parameters.copy(), json.loads(json.dumps(self.facts)))
 
     # -- reading
 

@@ -125,8 +125,9 @@ class Pipeline:
         stop_after: str | None = None,
         revert_failing: bool = False,
         limits: dict[int, int] | None = None,
+        in_place: bool = False,
     ) -> Result:
-        """Apply the passes to a copy of `model`; see `fuseline.engine.manager`."""
+        """Apply the passes to a copy of `model`, or to `model` itself; see `fuseline.engine.manager`."""
         from fuseline.engine.manager import PassManager
 
         manager = PassManager(
@@ -136,6 +137,7 @@ class Pipeline:
             stop_after=stop_after,
             revert_failing=revert_failing,
             limits=limits or {},
+            in_place=in_place,
         )
         return manager.run(model)
 

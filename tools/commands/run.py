@@ -55,6 +55,7 @@ def run_command(
         disable=disable or (),
         stop_after=stop_after,
         revert_failing=revert_failing,
+        in_place=True,
     )
     result.model.save(output)
     if as_json:
