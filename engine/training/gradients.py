@@ -139,7 +139,7 @@ def _take_over(graph: ir.Graph, built: ir.Model, loss: str, names: Sequence[str]
             graph.opset_imports.setdefault(domain, version)
     values = {v.name: v for v in (*graph.inputs, *graph.initializers.values()) if v.name}
     values.update({v.name: v for n in graph for v in n.outputs if v.name})
-    forward = {n.name: n for n in graph}
+    forward: dict[str | None, ir.Node] = {n.name: n for n in graph}
     _add_inputs(graph, built.graph, values, loss)
     for node in built.graph:
         known = forward.get(node.name)
@@ -147,7 +147,19 @@ def _take_over(graph: ir.Graph, built: ir.Model, loss: str, names: Sequence[str]
             graph.append(_imported(node, values, _forward_of(node, forward)))
         elif _differs(known, node):
             _exchange(graph, known, node, values)
-    graph.outputs.extend(values[gradient_name(n)] for n in names)
+    gradients = [values[gradient_name(n)] for n in names]
+    for name, gradient in zip(names, gradients, strict=True):
+        gradient.type, gradient.shape = values[name].type, values[name].shape
+    graph.outputs.extend(gradients)
+    _remove_dead(graph, forward)
+
+
+def _remove_dead(graph: ir.Graph, forward: dict[str | None, ir.Node]) -> None:
+    """Drop gradient nodes that lead to no gradient that was asked for."""
+    for node in reversed(list(graph)):
+        dead = not any(v.uses() or v.is_graph_output() for v in node.outputs)
+        if dead and node.name not in forward:
+            graph.remove(node, safe=True)
 
 
 def _add_inputs(graph: ir.Graph, built: ir.Graph, values: dict[str, ir.Value], loss: str) -> None:

@@ -1,0 +1,33 @@
+"""The pass `complete-cross-entropy`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.passes.training.local_rewrite import Builder, LocalRewrite
+
+__all__ = ["CompleteCrossEntropy"]
+
+
+class CompleteCrossEntropy(LocalRewrite):
+    """SoftmaxCrossEntropyLoss → SoftmaxCrossEntropyLoss with the log-probabilities as second output
+
+    Its gradient is made from them.
+    """
+
+    name = "complete-cross-entropy"
+    operators = ("SoftmaxCrossEntropyLoss",)
+
+    def applies(self, model: Model, node: ir.Node) -> bool | str:
+        return len(node.outputs) < 2 or not node.outputs[1].name
+
+    def build(self, op: Builder, node: ir.Node) -> Sequence[ir.Value]:
+        given = {name: a.value for name, a in node.attributes.items()}
+        made = op.several("SoftmaxCrossEntropyLoss", *node.inputs, outputs=2, **given)
+        scores = node.inputs[0]
+        assert scores is not None
+        made[1].type, made[1].shape = scores.type, scores.shape
+        return made
