@@ -1,0 +1,177 @@
+"""The command line as a user meets it: real processes, real files, exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from fuseline.engine.model import Model
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,4] x) => (float[N,4] y) <float half = {0.5}, float one = {1.0}, float root = {1.4142135}>
+{
+    a = Div(x, root)  b = Erf(a)  c = Add(b, one)  d = Mul(x, c)  e = Mul(d, half)
+    f = Identity(e)   y = Relu(f)
+}"""
+
+# The twelve-line pass that the README shows.
+PLUGIN = '''from fuseline import Fusion
+
+
+class FuseReluRelu(Fusion):
+    """Relu(Mul(x, ½)) → Mul(Relu(x), ½)"""
+
+    name = "relu-before-half"
+
+    def match(self, op, x):
+        return op.Relu(op.Mul(x, 0.5))
+
+    def replace(self, op, x):
+        return op.Mul(op.Relu(x), 0.5)
+'''
+
+WRONG = PLUGIN.replace("op.Mul(op.Relu(x), 0.5)", "op.Mul(op.Relu(x), 0.505)").replace("relu-before", "wrong")
+
+
+def fuseline(*words: object, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fuseline.tools.main", *map(str, words)]
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+    assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    Model.from_text(TEXT).save(path)
+    return path
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    path = tmp_path / "my_passes.py"
+    path.write_text(PLUGIN)
+    return path
+
+
+def test_run_dump_verify_and_diff(model: Path, tmp_path: Path) -> None:
+    out, dumps = tmp_path / "out.onnx", tmp_path / "dumps"
+    done = fuseline(
+        "run", model, "-o", out, "--pipeline", "inference", "--dump", dumps, "--verify", "outputs", "--timing"
+    )
+    assert "outputs verified" in done.stdout
+    assert [n.op_type for n in Model.load(out).graph] != [n.op_type for n in Model.load(model).graph]
+    summary = json.loads((dumps / "summary.json").read_text())
+    changed = [p for p in summary["passes"] if p["changes"]]
+    assert changed
+    assert len(list(dumps.glob("*.diff"))) == len(changed) == len(list(dumps.glob("*.json"))) - 1
+    fuseline("diff", model, model)
+    different = fuseline("diff", model, out, code=1)
+    assert "Identity" in different.stdout
+    assert json.loads(fuseline("diff", model, out, "--json", code=1).stdout)
+
+
+def test_a_users_own_pass(model: Path, plugin: Path, tmp_path: Path) -> None:
+    out, dumps = tmp_path / "out.onnx", tmp_path / "dumps"
+    fuseline(
+        "run", model, "-o", out, "--plugin", plugin, "--verify", "outputs", "--dump", dumps,
+        "--pipeline", "eliminate-identity,relu-before-half",
+    )  # fmt: skip
+    diff = next(dumps.glob("*relu-before-half.diff")).read_text()
+    assert "Relu" in diff
+    assert "relu-before-half" in diff
+    assert "relu-before-half" in fuseline("passes", "list", "--plugin", plugin).stdout
+
+
+def test_a_wrong_pass_is_caught_located_and_skipped(model: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(WRONG)
+    out = tmp_path / "out.onnx"
+    pipeline = "eliminate-identity,wrong-half,remove-unused"
+    common = ("--pipeline", pipeline, "--plugin", wrong, "--verify", "outputs")
+    caught = fuseline("run", model, "-o", out, *common, code=1)
+    assert "wrong-half" in caught.stderr
+    assert not out.exists()
+    found = fuseline("bisect", model, *common, "-o", tmp_path / "reproducer", code=1)
+    assert "wrong-half" in found.stdout
+    assert (tmp_path / "reproducer").is_dir()
+    skipped = fuseline("run", model, "-o", out, *common, "--revert-failing")
+    assert "reverted" in skipped.stdout
+    assert "Identity" not in [n.op_type for n in Model.load(out).graph]
+
+
+def test_bad_input_is_one_clear_message(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    text = tmp_path / "text.onnx"
+    text.write_text("hello")
+    truncated = tmp_path / "truncated.onnx"
+    truncated.write_bytes(model.read_bytes()[:-20])
+    unknown = onnx.load(model)
+    unknown.graph.node[0].op_type = "Dvi"
+    onnx.save(unknown, tmp_path / "unknown.onnx")
+    before = sorted(tmp_path.iterdir())
+    cases: list[tuple[list[object], str]] = [
+        ([text], "is not an ONNX model"),
+        ([truncated], "cut short"),
+        ([tmp_path / "unknown.onnx"], "unknown operator 'Dvi'"),
+        ([tmp_path / "none.onnx"], "there is no file"),
+        ([model, "--pipeline", "eliminate-identty"], "did you mean 'eliminate-identity'"),
+        ([model, "--pipeline", "eliminate-identity{"], "malformed pipeline"),
+        ([model, "--pipeline", "none.yaml"], "cannot be read"),
+        ([model, "--plugin", "none.py"], "no plugin file"),
+        ([model, "--verify", "nothing"], "--verify takes"),
+        ([model, "--disable", "nothing"], "the pipeline has no pass 'nothing'"),
+    ]
+    for words, message in cases:
+        done = fuseline("run", *words, "-o", out, code=2)
+        assert message in done.stderr
+        assert not done.stdout
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_foreign_files_in_the_dump_folder_are_never_cleared(model: Path, tmp_path: Path) -> None:
+    dumps = tmp_path / "dumps"
+    dumps.mkdir()
+    (dumps / "thesis.tex").write_text("years of work")
+    fuseline("run", model, "-o", tmp_path / "out.onnx", "--dump", dumps, code=2)
+    assert (dumps / "thesis.tex").read_text() == "years of work"
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_expectations(model: Path, tmp_path: Path) -> None:
+    expect = tmp_path / "expect.yaml"
+    expect.write_text("Relu: 7\n")
+    done = fuseline(
+        "run", model, "-o", tmp_path / "o.onnx", "--pipeline", "remove-unused", "--expect", expect, code=1
+    )
+    assert "Relu" in done.stderr
+    assert "7" in done.stderr
+
+
+def test_catalogue_and_doctor() -> None:
+    listed = json.loads(fuseline("passes", "list", "--json").stdout)
+    names = {p["name"] for p in listed["passes"]}
+    assert {"fold-constants", "remove-unused", "eliminate-identity"} <= names
+    assert {"inference", "training"} <= set(listed["pipelines"])
+    assert "before" in fuseline("passes", "list").stdout
+    shown = fuseline("passes", "show", "fold-constants").stdout
+    assert "option" in shown
+    assert "did you mean 'fold-constants'" in fuseline("passes", "show", "fold-constant", code=2).stderr
+    findings = json.loads(fuseline("doctor", "--json").stdout)
+    assert all(f["state"] != "wrong" for f in findings)
+
+
+def test_a_reader_that_goes_away_is_no_error(model: Path) -> None:
+    command = f"{sys.executable} -m fuseline.tools.main passes list --json | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
