@@ -1,0 +1,130 @@
+"""Why a fusion applies, and where it nearly does: the report behind `fuseline passes explain`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.engine.patterns.fusion import Fusion
+from fuseline.engine.patterns.match import Failure, Match
+from fuseline.engine.patterns.matcher import Matcher
+from fuseline.engine.patterns.terms import normal_domain
+from fuseline.engine.rewriter import MODULE_KEY
+
+__all__ = ["Explanation", "NearMiss", "Site", "explain"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where the fusion applies."""
+
+    root: str
+    op_type: str
+    module: str | None
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A place where it nearly does: `matched` of `size` nodes fitted, then `node` did not."""
+
+    root: str
+    module: str | None
+    matched: int
+    size: int
+    node: str
+    op_type: str
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        where = f" in {self.module}" if self.module else ""
+        return (
+            f"{self.root}{where}: {self.matched} of {self.size} nodes fit, then at {self.op_type} "
+            f"{self.node!r}: found {self.found}, expected {self.expected}"
+        )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All matches in graph order, and near misses, the nearest first."""
+
+    name: str
+    summary: str
+    matches: tuple[Site, ...]
+    near_misses: tuple[NearMiss, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.summary}", f"{len(self.matches)} matches"]
+        for site in self.matches:
+            where = f" in {site.module}" if site.module else ""
+            lines.append(f"  {site.op_type} {site.root}{where}: {len(site.nodes)} nodes")
+        lines.append(f"{len(self.near_misses)} near misses")
+        lines.extend(f"  {miss}" for miss in self.near_misses)
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+
+def explain(fusion: Fusion, model: Model, *, at_most: int = 10) -> Explanation:
+    """Where `fusion` matches in `model`, and its nearest misses; the model is not changed."""
+    matcher = Matcher(fusion.pattern(), model, tracing=True)
+    matches: list[Match] = []
+    misses: list[tuple[Failure, str | None]] = []
+    for graph in model.graphs():
+        for node in graph:
+            if (normal_domain(node.domain), node.op_type) not in matcher.pattern.anchors:
+                continue
+            verdict = fusion.judge(matcher, node)
+            if isinstance(verdict, Match):
+                matches.append(verdict)
+            elif verdict is not None:
+                misses.append(
+                    (Failure(node, node, matcher.pattern.size, verdict, "a match to accept"), verdict)
+                )
+            elif matcher.failure is not None:
+                misses.append((matcher.failure, None))
+    return Explanation(
+        fusion.name,
+        fusion.summary(),
+        tuple(_site(m) for m in matches),
+        tuple(_near_misses(matcher.pattern.size, matches, misses)[:at_most]),
+    )
+
+
+def _near_misses(size: int, matches: list[Match], misses: list[tuple[Failure, str | None]]) -> list[NearMiss]:
+    taken = {node for match in matches for node in match.nodes}
+    worth = [(f, r) for f, r in misses if f.root not in taken and (r or f.matched > min(1, size - 1))]
+    worth.sort(key=lambda item: (-item[0].matched, item[1] is None))
+    nearest: list[NearMiss] = []
+    for failure, refusal in worth:
+        nearest.append(_near_miss(failure, size, refusal))
+    return nearest
+
+
+def _site(match: Match) -> Site:
+    names = tuple(n.name or n.op_type for n in match.nodes)
+    return Site(match.root.name or "", match.root.op_type, _module(match.nodes), names)
+
+
+def _near_miss(failure: Failure, size: int, refusal: str | None) -> NearMiss:
+    node = failure.node
+    return NearMiss(
+        root=failure.root.name or failure.root.op_type,
+        module=_module((node, failure.root)),
+        matched=min(failure.matched, size),
+        size=size,
+        node=node.name or node.op_type,
+        op_type=node.op_type,
+        found=refusal or failure.found,
+        expected=failure.expected,
+    )
+
+
+def _module(nodes: tuple[ir.Node, ...]) -> str | None:
+    """The torch module that the nodes come from, as the exporter recorded it."""
+    return next((n.metadata_props[MODULE_KEY] for n in nodes if MODULE_KEY in n.metadata_props), None)

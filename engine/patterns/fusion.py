@@ -1,0 +1,223 @@
+"""The fusion: a pass given by a pattern, a condition and a replacement."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import onnx_ir as ir
+
+from fuseline.engine.errors import PassError
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.patterns.builder import Builder
+from fuseline.engine.patterns.match import Context, Match
+from fuseline.engine.patterns.matcher import Matcher
+from fuseline.engine.patterns.pattern import Op, Pattern, trace
+from fuseline.engine.patterns.terms import normal_domain
+from fuseline.engine.rewriter import Rewriter
+
+__all__ = ["Fusion"]
+
+
+class Fusion(Pass):
+    """Base of all pattern passes: `match` is traced once, `check` decides, `replace` builds.
+
+    Parameters of `match` are captures; `check` and `replace` ask for those they need by name, and for
+    `context` (see Context). `check` returns None to accept, or the reason why not. Of overlapping matches
+    the largest is taken, then the earliest. An intermediate result used outside the match is a reason to
+    refuse, unless the pattern returns it as an output or marks it `_shared`.
+    """
+
+    produces: ClassVar[tuple[str, ...]] = ()
+    """The operators this fusion makes; expectations count them."""
+
+    def match(self, op: Op, *captures: Any, **more: Any) -> Any:
+        """The pattern."""
+        raise NotImplementedError
+
+    def check(self, *captures: Any, **more: Any) -> str | None:
+        """None accepts the match; a text is the reason why it is refused."""
+        return None
+
+    def replace(self, op: Builder, *captures: Any, **more: Any) -> Any:
+        """The new value, or one per output of the pattern."""
+        raise NotImplementedError
+
+    def pattern(self) -> Pattern:
+        return trace(self.match, self.name or type(self).__name__)
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        matcher = Matcher(self.pattern(), model)
+        for graph in list(model.graphs()):
+            sweep = _Sweep(self, matcher, graph, rewriter)
+            while sweep.once():
+                pass
+            if sweep.disordered:
+                graph.sort()
+        return rewriter.changes
+
+    def sites(self, matcher: Matcher, graph: ir.Graph) -> Iterator[tuple[ir.Node, Match | str]]:
+        """Every place where the pattern fits, with the match to take or the reason why it is refused."""
+        nodes = list(graph)
+        present = {(normal_domain(n.domain), n.op_type) for n in nodes}
+        if not matcher.could_match(present):
+            return
+        anchors = matcher.pattern.anchors
+        for node in nodes:
+            if (normal_domain(node.domain), node.op_type) in anchors:
+                verdict = self.judge(matcher, node)
+                if verdict is not None:
+                    yield node, verdict
+
+    def judge(self, matcher: Matcher, root: ir.Node) -> Match | str | None:
+        """The largest acceptable match at a node, the reason why there is none, or None if nothing fits."""
+        refusal: str | None = None
+        for match in matcher.at(root):
+            reason = _used_elsewhere(match) or _call(self.check, None, match, matcher.model)
+            if reason is None:
+                return match
+            refusal = refusal or str(reason)
+        return refusal
+
+    def build(self, match: Match, model: Model) -> tuple[Builder, list[ir.Value]]:
+        """The nodes that replace a match, and the values that replace its outputs."""
+        graph = match.root.graph
+        assert graph is not None
+        builder = Builder(model, graph, f"{self.name}/{match.root.name}")
+        made = _call(self.replace, builder, match, model)
+        values = list(made) if isinstance(made, tuple) else [made]
+        if len(values) != len(match.outputs) or not all(isinstance(v, ir.Value) for v in values):
+            raise PassError(
+                f"{self.name!r} replaces {len(match.outputs)} outputs of {match.root.name!r} by {made!r}",
+                hint="replace must return one value for each output of the pattern",
+            )
+        return builder, values
+
+
+@dataclass
+class _Sweep:
+    """Applies one fusion to one graph, sweep by sweep, until nothing more fits."""
+
+    fusion: Fusion
+    matcher: Matcher
+    graph: ir.Graph
+    rewriter: Rewriter
+    disordered: bool = False
+    refused: set[tuple[ir.Node, str]] = field(default_factory=set)
+
+    def once(self) -> bool:
+        """Whether the sweep changed anything."""
+        position = {node: index for index, node in enumerate(self.graph)}
+        found: list[Match] = []
+        for node, verdict in self.fusion.sites(self.matcher, self.graph):
+            if isinstance(verdict, Match):
+                found.append(verdict)
+            elif (node, verdict) not in self.refused:
+                self.refused.add((node, verdict))
+                self.rewriter.reject(node, verdict)
+        found.sort(key=lambda m: (-len(m.nodes), position[m.root]))
+        stale: set[ir.Node | ir.Value] = set()
+        changed = False
+        for match in found:
+            current = self._current(match, stale)
+            if current is None or _makes_cycle(current, position):
+                continue
+            if not self.rewriter.permit(current.root, f"{self.fusion.name} of {len(current.nodes)} nodes"):
+                return False
+            builder, values = self.fusion.build(current, self.matcher.model)
+            self._apply(current, builder, values, position)
+            stale.update(current.nodes, current.outputs)
+            changed = True
+        return changed
+
+    def _current(self, match: Match, stale: set[ir.Node | ir.Value]) -> Match | None:
+        """The match as the graph is now: an earlier rewrite may have taken or moved parts of it."""
+        if stale.isdisjoint(match.nodes) and stale.isdisjoint(match.values()):
+            return match
+        if match.root.graph is None:
+            return None
+        verdict = self.fusion.judge(self.matcher, match.root)
+        return verdict if isinstance(verdict, Match) else None
+
+    def _apply(
+        self, match: Match, builder: Builder, values: list[ir.Value], position: dict[ir.Node, int]
+    ) -> None:
+        builder.commit()
+        old = sorted(match.nodes, key=lambda n: position.get(n, -1))
+        old.remove(match.root)
+        old.append(match.root)
+        self.rewriter.replace(old, builder.nodes, zip(match.outputs, values, strict=True))
+        for node in builder.nodes:
+            position[node] = position.get(match.root, 0)
+        self.disordered = self.disordered or len(match.outputs) > 1
+
+
+def _used_elsewhere(match: Match) -> str | None:
+    inside, outputs = set(match.nodes), set(match.outputs)
+    for node in match.nodes:
+        if node in match.shared:
+            continue
+        for value in node.outputs:
+            if value in outputs:
+                continue
+            if value.is_graph_output():
+                return f"the intermediate {value.name!r} of {node.op_type} is an output of the graph"
+            user = next((u for u, _ in value.uses() if u not in inside), None)
+            if user is not None:
+                return f"the intermediate {value.name!r} of {node.op_type} is also used by {user.name!r}"
+    return None
+
+
+def _makes_cycle(match: Match, position: dict[ir.Node, int]) -> bool:
+    """Whether an input of a match with several outputs depends on one of these outputs."""
+    if len(match.outputs) == 1:
+        return False
+    inside = set(match.nodes)
+    first = min(position.get(n, 0) for n in inside)
+    stack = [v.producer() for v in match.values()]
+    seen: set[ir.Node] = set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen or position.get(node, 0) < first:
+            continue
+        if node in inside:
+            return True
+        seen.add(node)
+        stack.extend(v.producer() for v in node.inputs if v is not None)
+    return False
+
+
+def _call(function: Callable[..., Any], op: Builder | None, match: Match, model: Model) -> Any:
+    """Call `check` or `replace` with the captures it asks for by name."""
+    arguments: list[Any] = [] if op is None else [op]
+    keywords: dict[str, Any] = {}
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters[len(arguments) :]:
+        if parameter.kind is parameter.VAR_KEYWORD or parameter.name == "captures":
+            continue
+        if parameter.name == "context":
+            keywords["context"] = Context(model, match)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            arguments.extend(match.captures.get(parameter.name, ()))
+        elif parameter.name in match.captures:
+            _pass(parameter, match.captures[parameter.name], arguments, keywords, parameters)
+        elif parameter.default is inspect.Parameter.empty:
+            keywords[parameter.name] = None
+    return function(*arguments, **keywords)
+
+
+def _pass(
+    parameter: inspect.Parameter,
+    value: Any,
+    arguments: list[Any],
+    keywords: dict[str, Any],
+    parameters: list[inspect.Parameter],
+) -> None:
+    # In front of a `*rest` parameter, captures must go by position.
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters) and parameter.kind is not parameter.KEYWORD_ONLY:
+        arguments.append(value)
+    else:
+        keywords[parameter.name] = value

@@ -1,0 +1,399 @@
+"""The matcher: backtracking over a pattern's terms, anchored at one node, bounded by the pattern's size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from fuseline.engine import constants
+from fuseline.engine.model import Model
+from fuseline.engine.patterns.attributes import attribute, attribute_agrees
+from fuseline.engine.patterns.match import Failure, Match, show
+from fuseline.engine.patterns.pattern import Pattern
+from fuseline.engine.patterns.terms import (
+    Alternatives,
+    Associative,
+    Capture,
+    Constant,
+    Constrained,
+    Many,
+    NodeTerm,
+    Output,
+    Term,
+    Through,
+    children,
+    describe,
+    normal_domain,
+)
+
+__all__ = ["Matcher"]
+
+# How many ways of matching one place are looked at before the largest is taken.
+WAYS = 32
+# A mismatch of a value says more than one of an operator, which says more than one of a kind.
+VALUE, OPERATOR, KIND = 2, 1, 0
+
+
+class Matcher:
+    """Matches one pattern at given nodes of one model.
+
+    With `tracing` the best failure of the last attempt is kept in `failure`, and one wrong value (a constant,
+    an attribute, a type) does not end an attempt, so that a near miss is followed to its end.
+    """
+
+    def __init__(self, pattern: Pattern, model: Model, *, tracing: bool = False) -> None:
+        self.pattern = pattern
+        self.model = model
+        self.tracing = tracing
+        self.failure: Failure | None = None
+        self._captures: dict[str, Any] = {}
+        self._nodes: dict[NodeTerm, ir.Node] = {}
+        self._extra: list[ir.Node] = []
+        self._forgiven: list[tuple[ir.Node, str, str]] = []
+        self._best: tuple[int, int] = (-1, -1)
+        self._root: ir.Node | None = None
+
+    def could_match(self, present: set[tuple[str, str]]) -> bool:
+        """Whether a graph with these operators can contain the pattern at all."""
+        return all(not needed.isdisjoint(present) for needed in self.pattern.required)
+
+    def at(self, root: ir.Node) -> list[Match]:
+        """The ways the pattern fits with its last node at `root`, the largest first."""
+        self._root, self.failure, self._best = root, None, (-1, -1)
+        # An attempt that was left early leaves its bindings behind.
+        for state in (self._captures, self._nodes, self._extra, self._forgiven):
+            state.clear()  # type: ignore[attr-defined]
+        ways: list[Match] = []
+        for _ in itertools.islice(self._anchored(root), WAYS):
+            if self._forgiven:
+                self._note_forgiven()
+            else:
+                ways.append(self._snapshot(root))
+        return sorted(ways, key=lambda m: -len(m.nodes))
+
+    def _anchored(self, root: ir.Node) -> Iterator[None]:
+        first = self.pattern.outputs[0]
+        for value in root.outputs:
+            for _ in self._term(first, value, root):
+                yield from self._others(self.pattern.outputs[1:])
+
+    def _others(self, outputs: Sequence[Term]) -> Iterator[None]:
+        """The further outputs of a pattern: bound already, or found among the users of what is bound."""
+        if not outputs:
+            yield
+            return
+        first, rest = outputs[0], outputs[1:]
+        for value in self._candidates(first):
+            producer = value.producer()
+            assert producer is not None
+            for _ in self._term(first, value, producer):
+                yield from self._others(rest)
+
+    def _candidates(self, term: Term) -> list[ir.Value]:
+        if isinstance(term, Output) and term.node in self._nodes:
+            return [self._nodes[term.node].outputs[term.index]]
+        known = self._bound_values(term)
+        if known is None:
+            return []
+        users = [user for user, _ in known.uses() if self._root and user.graph is self._root.graph]
+        if isinstance(term, Output):
+            direct = [u for u in users if u.op_type in term.node.op_types and u not in self._nodes.values()]
+            if any(self._bound(i) is known for i in term.node.inputs if i is not None):
+                return [u.outputs[term.index] for u in dict.fromkeys(direct) if term.index < len(u.outputs)]
+        reached = [v for u in dict.fromkeys(users) for v in u.outputs]
+        deeper = [w for v in reached for u, _ in v.uses() for w in u.outputs]
+        return list(dict.fromkeys([*reached, *deeper]))
+
+    def _bound_values(self, term: Term) -> ir.Value | None:
+        for child in children(term):
+            value = self._bound(child) or self._bound_values(child)
+            if value is not None and not value.is_initializer():
+                return value
+        return None
+
+    def _bound(self, term: Term) -> ir.Value | None:
+        match term:
+            case Capture(name=name) | Constrained(inner=Capture(name=name)):
+                value = self._captures.get(name)
+                return value if isinstance(value, ir.Value) else None
+            case Output(node=node, index=index) if node in self._nodes:
+                return self._nodes[node].outputs[index]
+        return None
+
+    def _snapshot(self, root: ir.Node) -> Match:
+        nodes = dict.fromkeys([*self._nodes.values(), *self._extra])
+        outputs = []
+        for position, term in enumerate(self.pattern.outputs):
+            value = self._bound(term)
+            outputs.append(value if value is not None and position else root.outputs[_index(term)])
+        return Match(
+            root,
+            tuple(nodes),
+            tuple(outputs),
+            dict(self._captures),
+            {t.label: n for t, n in self._nodes.items() if t.label},
+            frozenset(n for t, n in self._nodes.items() if t.shared),
+        )
+
+    # -- one method per kind of term; each yields once per way of matching, its bindings in place
+
+    def _term(self, term: Term | None, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
+        match term:
+            case None:
+                if value is None:
+                    yield
+                else:
+                    self._fail(KIND, user, None, value)
+            case Capture():
+                yield from self._capture(term, value, user)
+            case Constant():
+                yield from self._constant(term, value, user)
+            case Output():
+                yield from self._output(term, value, user)
+            case Alternatives():
+                yield from self._alternatives(term, value, user)
+            case Constrained():
+                yield from self._constrained(term, value, user)
+            case Through():
+                yield from self._through(term, value, user)
+            case Associative():
+                yield from self._associative(term, value, user)
+            case _:
+                raise TypeError(f"{type(term).__name__} cannot stand here in a pattern")
+
+    def _capture(self, term: Capture, value: Any, user: ir.Node) -> Iterator[None]:
+        if term.name in self._captures:
+            if self._same(self._captures[term.name], value):
+                yield
+            else:
+                self._fail(KIND, user, term, value)
+            return
+        if value is None and not term.optional:
+            self._fail(KIND, user, term, value)
+            return
+        self._captures[term.name] = value
+        yield
+        del self._captures[term.name]
+
+    def _same(self, one: Any, other: Any) -> bool:
+        if one is other:
+            return True
+        if not isinstance(one, ir.Value) or not isinstance(other, ir.Value):
+            return bool(one == other)
+        first = constants.constant(self.model, one, at_most=16)
+        second = constants.constant(self.model, other, at_most=16) if first is not None else None
+        return (
+            second is not None
+            and first is not None
+            and first.shape == second.shape
+            and bool((first == second).all())
+        )
+
+    def _constant(self, term: Constant, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
+        found = constants.constant(self.model, value, at_most=max(16, term.value.size))
+        if found is None:
+            self._fail(KIND, user, term, value)
+        elif term.agrees(found):
+            yield
+        else:
+            yield from self._forgive(user, describe(term), show(self.model, value))
+
+    def _constrained(self, term: Constrained, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
+        wrong = self._violation(term, value)
+        for _ in self._capture(term.inner, value, user):
+            if wrong is None:
+                yield
+            else:
+                yield from self._forgive(user, describe(term), wrong)
+
+    def _violation(self, term: Constrained, value: ir.Value | None) -> str | None:
+        if value is None:
+            return None
+        if term.dtypes is not None and value.dtype is not None and value.dtype not in term.dtypes:
+            return f"{value.name!r} of type {value.dtype.name}"
+        if term.rank is not None and (value.shape is None or len(value.shape) != term.rank):
+            return f"{value.name!r} of " + (
+                "unknown rank" if value.shape is None else f"rank {len(value.shape)}"
+            )
+        if term.constant is not None and constants.is_constant(self.model, value) != term.constant:
+            return show(self.model, value)
+        return None
+
+    def _alternatives(self, term: Alternatives, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
+        for position, option in enumerate(term.options):
+            if term.pick is None:
+                yield from self._term(option, value, user)
+                continue
+            for _ in self._term(option, value, user):
+                self._captures[term.pick] = position
+                yield
+                del self._captures[term.pick]
+
+    def _through(self, term: Through, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
+        skipped: list[ir.Node] = []
+        while True:
+            self._extra.extend(skipped)
+            yield from self._term(term.inner, value, user)
+            del self._extra[len(self._extra) - len(skipped) :]
+            node = value.producer() if value is not None else None
+            if node is None or node.op_type not in term.op_types or len(skipped) == term.at_most:
+                return
+            if not self._in_reach(node):
+                return
+            skipped.append(node)
+            value, user = node.inputs[0], node
+
+    def _associative(self, term: Associative, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
+        for nodes, leaves in self._trees(term, value):
+            self._extra.extend(nodes)
+            for order in itertools.permutations(leaves):
+                yield from self._sequence(list(zip(term.parts, order, strict=True)), nodes[0])
+            del self._extra[len(self._extra) - len(nodes) :]
+
+    def _trees(
+        self, term: Associative, value: ir.Value | None
+    ) -> Iterator[tuple[list[ir.Node], list[ir.Value | None]]]:
+        """Ways of opening the tree at `value` until it has as many leaves as there are parts."""
+        pending: list[tuple[list[ir.Node], list[ir.Value | None]]] = [([], [value])]
+        seen: set[frozenset[ir.Node]] = set()
+        while pending:
+            nodes, leaves = pending.pop(0)
+            if len(leaves) == len(term.parts):
+                yield nodes, leaves
+                continue
+            for position, leaf in enumerate(leaves):
+                node = leaf.producer() if leaf is not None else None
+                if node is None or node.op_type != term.op_type or not self._in_reach(node):
+                    continue
+                opened = [*nodes, node]
+                if frozenset(opened) not in seen:
+                    seen.add(frozenset(opened))
+                    pending.append((opened, [*leaves[:position], *node.inputs, *leaves[position + 1 :]]))
+
+    def _output(self, term: Output, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
+        node = value.producer() if value is not None else None
+        if node is None or value is None:
+            self._fail(KIND, user, term, value)
+            return
+        bound = self._nodes.get(term.node)
+        if bound is not None:
+            if bound is node and value.index() == term.index:
+                yield
+            else:
+                self._fail(KIND, user, term, value)
+            return
+        if (
+            node.op_type not in term.node.op_types
+            or normal_domain(node.domain) != term.node.domain
+            or value.index() != term.index
+            or not self._in_reach(node)
+        ):
+            self._fail(OPERATOR, node if node.op_type not in term.node.op_types else user, term, value)
+            return
+        self._nodes[term.node] = node
+        for _ in self._attributes(list(term.node.attributes.items()), node):
+            yield from self._inputs(term.node, node)
+        del self._nodes[term.node]
+
+    def _in_reach(self, node: ir.Node) -> bool:
+        """A match stays within one graph: an outer node cannot be replaced from a body that reads it."""
+        return self._root is not None and node.graph is self._root.graph
+
+    def _attributes(self, conditions: list[tuple[str, Any]], node: ir.Node) -> Iterator[None]:
+        if not conditions:
+            yield
+            return
+        (name, expected), rest = conditions[0], conditions[1:]
+        found = attribute(self.model, node, name)
+        if isinstance(expected, Capture):
+            for _ in self._capture(Capture(expected.name, optional=True), found, node):
+                yield from self._attributes(rest, node)
+        elif attribute_agrees(node, name, expected, found):
+            yield from self._attributes(rest, node)
+        else:
+            wanted = "another value" if callable(expected) else repr(expected)
+            for _ in self._forgive(node, f"{name} = {wanted}", f"{name} = {found!r}"):
+                yield from self._attributes(rest, node)
+
+    def _inputs(self, term: NodeTerm, node: ir.Node) -> Iterator[None]:
+        terms, values = list(term.inputs), list(node.inputs)
+        if terms and isinstance(terms[-1], Many):
+            fixed = len(terms) - 1
+            if len(values) < fixed:
+                self._fail(KIND, node, terms[-1], None)
+                return
+            rest = Capture(terms.pop().name)  # type: ignore[union-attr]
+            for _ in self._capture(rest, tuple(values[fixed:]), node):
+                yield from self._sequence(list(zip(terms, values[:fixed], strict=True)), node)
+            return
+        width = max(len(terms), len(values))
+        terms += [None] * (width - len(terms))
+        values += [None] * (width - len(values))
+        yield from self._sequence(_hardest_first(zip(terms, values, strict=True)), node)
+        if term.commutative:
+            yield from self._sequence(_hardest_first(zip(terms, reversed(values), strict=True)), node)
+
+    def _sequence(
+        self, pairs: Sequence[tuple[Term | None, ir.Value | None]], user: ir.Node
+    ) -> Iterator[None]:
+        if not pairs:
+            yield
+            return
+        for _ in self._term(*pairs[0], user):
+            yield from self._sequence(pairs[1:], user)
+
+    # -- failing
+
+    def _fail(self, kind: int, node: ir.Node, term: Term | None, value: Any) -> None:
+        if self.tracing:
+            shown = show(self.model, value) if value is None or isinstance(value, ir.Value) else repr(value)
+            self._note(kind, node, self._expectation(term), shown)
+
+    def _expectation(self, term: Term | None) -> str:
+        if isinstance(term, Capture) and isinstance(self._captures.get(term.name), ir.Value):
+            return f"{show(self.model, self._captures[term.name])}, as {term.name!r} elsewhere in the pattern"
+        return describe(term)
+
+    def _note(self, kind: int, node: ir.Node, expected: str, found: str) -> None:
+        score = (len(self._nodes) + len(self._extra) - len(self._forgiven), kind)
+        if score <= self._best or self._root is None:
+            return
+        self._best = score
+        if self._forgiven:
+            node, expected, found = self._forgiven[0]
+        self.failure = Failure(self._root, node, score[0], found, expected)
+
+    def _note_forgiven(self) -> None:
+        if self._root is None:
+            return
+        node, expected, found = self._forgiven[0]
+        matched = len(self._nodes) + len(self._extra)
+        if (matched, VALUE) > self._best:
+            self._best = (matched, VALUE)
+            self.failure = Failure(self._root, node, matched, found, expected)
+
+    def _forgive(self, node: ir.Node, expected: str, found: str) -> Iterator[None]:
+        """A wrong value: the end of an ordinary attempt; when tracing, one is noted and passed over."""
+        if not self.tracing:
+            return
+        if self._forgiven:
+            self._note(VALUE, node, expected, found)
+            return
+        self._note(VALUE, node, expected, found)
+        self._forgiven.append((node, expected, found))
+        yield
+        self._forgiven.pop()
+
+
+def _hardest_first(pairs: Any) -> list[tuple[Term | None, ir.Value | None]]:
+    return sorted(pairs, key=lambda pair: _HARDNESS.get(type(pair[0]), 2))
+
+
+_HARDNESS: dict[type[Any], int] = {Constant: 0, Output: 1, Capture: 3, Constrained: 3}
+
+
+def _index(term: Term) -> int:
+    return term.index if isinstance(term, Output) else 0

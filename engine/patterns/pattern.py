@@ -1,0 +1,230 @@
+"""Tracing: a `match` method is run once with terms as arguments, and what it returns is the pattern."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from fuseline.engine.errors import PassError
+from fuseline.engine.patterns.terms import (
+    Alternatives,
+    Associative,
+    Capture,
+    Constant,
+    Constrained,
+    Many,
+    NodeTerm,
+    Output,
+    Term,
+    Through,
+    children,
+)
+
+__all__ = ["Op", "Pattern", "one_of", "trace"]
+
+OpKey = tuple[str, str]
+
+
+class _NodeMaker(Protocol):
+    def __call__(self, *inputs: Any, **attributes: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Op:
+    """Writes patterns: `op.Add(x, 1.0)` is the output of an Add node of x and the constant 1.
+
+    Keyword arguments are attributes (a value, a predicate, or a capture), apart from `_domain`, `_outputs`
+    (how many), `_label` (to ask for the node later) and `_shared` (may be used outside the pattern).
+    Numbers are constants, matched within the relative tolerance `rtol`.
+    """
+
+    rtol: float = 1e-4
+
+    def __getattr__(self, op_type: str) -> _NodeMaker:
+        if not op_type[:1].isupper():
+            raise AttributeError(op_type)
+        return lambda *inputs, **attributes: self.node((op_type,), *inputs, **attributes)
+
+    def node(
+        self,
+        op_types: Sequence[str],
+        *inputs: Any,
+        _domain: str = "",
+        _outputs: int = 1,
+        _label: str | None = None,
+        _shared: bool = False,
+        **attributes: Any,
+    ) -> Any:
+        """A node of any of several operators; a tuple of terms if it has several outputs."""
+        terms = tuple(self.term(i) for i in inputs)
+        node = NodeTerm(tuple(op_types), terms, _domain, attributes, _label, _shared)
+        outputs = tuple(Output(node, index) for index in range(_outputs))
+        return outputs[0] if _outputs == 1 else outputs
+
+    def term(self, value: Any) -> Term | None:
+        if value is None or isinstance(value, Term):
+            return value
+        return self.constant(value)
+
+    def constant(self, value: Any, rtol: float | None = None) -> Constant:
+        return Constant(np.asarray(value), self.rtol if rtol is None else rtol)
+
+    def one_of(self, *options: Any, pick: str | None = None) -> Term:
+        """Any of the alternatives; with `pick`, its position is captured under that name."""
+        return Alternatives(tuple(_present(self.term(o)) for o in options), pick)
+
+    def optional(self, wrap: Callable[[Any], Any], inner: Any) -> Term:
+        """`wrap(inner)` or just `inner`."""
+        return self.repeated(wrap, inner, at_most=1)
+
+    def repeated(
+        self, wrap: Callable[[Any], Any], inner: Any, *, at_least: int = 0, at_most: int = 8
+    ) -> Term:
+        """`wrap(wrap(… inner))`, so many times; the longest chain is preferred."""
+        levels = [_present(self.term(inner))]
+        while len(levels) <= at_most:
+            levels.append(wrap(levels[-1]))
+        chosen = tuple(reversed(levels[at_least:]))
+        return chosen[0] if len(chosen) == 1 else Alternatives(chosen)
+
+    def through(self, inner: Any, *op_types: str, at_most: int = 2) -> Term:
+        """`inner`, or `inner` behind a few nodes of kinds that do not matter here (their first input)."""
+        kinds = frozenset(op_types or ("Identity", "Cast", "Reshape", "Transpose"))
+        return Through(_present(self.term(inner)), kinds, at_most)
+
+    def associative(self, op_type: str, *parts: Any) -> Term:
+        """All parts combined by one associative and commutative operator, in any grouping and order."""
+        return Associative(op_type, tuple(_present(self.term(p)) for p in parts))
+
+    def example(self, function: Callable[..., Any], *terms: Any, shapes: Sequence[Sequence[int]]) -> Any:
+        """The pattern of a small torch function: it is exported, and its graph becomes the pattern."""
+        from fuseline.engine.patterns.by_example import pattern_of
+
+        return pattern_of(self, function, terms, shapes)
+
+
+def one_of(*options: Any, pick: str | None = None) -> Term:
+    """Any of the alternatives."""
+    return Op().one_of(*options, pick=pick)
+
+
+def _present(term: Term | None) -> Term:
+    if term is None:
+        raise PassError(
+            "None cannot be an alternative in a pattern", hint="give the capture a default of None"
+        )
+    return term
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A traced pattern: its output terms, the first of which is the anchor."""
+
+    outputs: tuple[Term, ...]
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        seen: dict[int, Term] = {}
+        stack = list(self.outputs)
+        while stack:
+            term = stack.pop()
+            if id(term) not in seen:
+                seen[id(term)] = term
+                stack.extend(children(term))
+        return tuple(seen.values())
+
+    @cached_property
+    def size(self) -> int:
+        """The number of nodes of the largest form."""
+        return len(frozenset[object]().union(*map(_largest, self.outputs)))
+
+    @cached_property
+    def ambiguous(self) -> bool:
+        """Whether one place can match in several ways of different size."""
+        return any(isinstance(t, Alternatives | Through | Associative) for t in self.terms)
+
+    @cached_property
+    def anchors(self) -> frozenset[OpKey]:
+        """The operators the last node may be."""
+        return frozenset(_heads(self.outputs[0]))
+
+    @cached_property
+    def required(self) -> tuple[frozenset[OpKey], ...]:
+        """Sets of operators of each of which a graph needs one; a graph without them cannot match."""
+        return tuple(dict.fromkeys(_required(t) for o in self.outputs for t in _certain(o)))
+
+
+def _heads(term: Term) -> Iterator[OpKey]:
+    match term:
+        case Output(node=node):
+            yield from ((node.domain, op) for op in node.op_types)
+        case Alternatives(options=options):
+            for option in options:
+                yield from _heads(option)
+        case Associative(op_type=op_type):
+            yield ("", op_type)
+        case Through(inner=inner, op_types=op_types):
+            yield from _heads(inner)
+            yield from (("", op) for op in op_types)
+        case _:
+            raise PassError(f"a pattern must end in a node, not in {type(term).__name__.lower()}")
+
+
+def _largest(term: Term | None) -> frozenset[object]:
+    """The nodes of the largest form of a term."""
+    match term:
+        case Output(node=node):
+            return frozenset[object]([node]).union(*map(_largest, node.inputs))
+        case Alternatives(options=options):
+            return max(map(_largest, options), key=len)
+        case Associative(parts=parts):
+            tree = frozenset[object]((id(term), i) for i in range(len(parts) - 1))
+            return tree.union(*map(_largest, parts))
+        case Through(inner=inner) | Constrained(inner=inner):
+            return _largest(inner)
+        case _:
+            return frozenset()
+
+
+def _certain(term: Term) -> Iterator[Output | Associative]:
+    """The nodes that are there in every form of the pattern."""
+    match term:
+        case Output(node=node):
+            yield term
+            for inner in node.inputs:
+                if inner is not None:
+                    yield from _certain(inner)
+        case Associative(parts=parts):
+            yield term
+            for part in parts:
+                yield from _certain(part)
+        case Through(inner=inner) | Constrained(inner=inner):
+            yield from _certain(inner)
+        case _:
+            return
+
+
+def _required(term: Output | Associative) -> frozenset[OpKey]:
+    if isinstance(term, Associative):
+        return frozenset([("", term.op_type)])
+    return frozenset((term.node.domain, op) for op in term.node.op_types)
+
+
+def trace(match: Callable[..., Any], owner: str) -> Pattern:
+    """Run `match(op, …)` with one capture per parameter; a default of None makes a capture optional."""
+    arguments: list[Term] = []
+    for parameter in list(inspect.signature(match).parameters.values())[1:]:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            arguments.append(Many(parameter.name))
+        else:
+            arguments.append(Capture(parameter.name, optional=parameter.default is None))
+    result = match(Op(), *arguments)
+    outputs = result if isinstance(result, tuple) else (result,)
+    if not outputs or not all(isinstance(o, Term) for o in outputs):
+        raise PassError(f"the pattern of {owner!r} returns {result!r}, not what `op` made")
+    return Pattern(outputs)
