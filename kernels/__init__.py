@@ -1,5 +1,6 @@
 """Native operators for training on ONNX Runtime: domain ``fuseline``, one shared library, no torch needed."""
 
+from fuseline.engine.runtime import custom_op_libraries
 from fuseline.kernels.gradients import register_gradients
 from fuseline.kernels.loader import (
     KernelsMissing,
@@ -27,3 +28,7 @@ __all__ = [
     "register_gradients",
     "require",
 ]
+
+# Every session that the engine creates from now on knows the operators, where they are built.
+if library_path not in custom_op_libraries:
+    custom_op_libraries.append(library_path)
