@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.exporters.context import Clock, Progress, attention_set
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.mode import SWITCH, install_switch
 from fuseline.exporters.names import map_parameters, name_axes
-from fuseline.exporters.planning import EXAMPLE_SIZES, Dynamic, Plan, make_plan
+from fuseline.exporters.planning import Dynamic, Plan, make_plan
 from fuseline.exporters.provenance import record_provenance
-from fuseline.exporters.sources import Source, is_transformers, resolve
+from fuseline.exporters.sources import Source, resolve
 from fuseline.exporters.tracing import trace, translate
 from fuseline.exporters.verify import check as run_check
 from fuseline.exporters.wrapper import Loss
 
-__all__ = ["OPSETS", "export"]
+__all__ = ["OPSETS", "export", "export_plan"]
 
 #: What ONNX Runtime 1.19 runs and torch can emit.
 OPSETS = range(18, 22)
-
-Progress = Callable[[str], None]
 
 
 def export(
@@ -55,23 +51,28 @@ def export(
         raise ExportError(f"opset {opset} is not supported", hint=f"choose {OPSETS[0]} to {OPSETS[-1]}")
     if isinstance(source, (str, Path)) and str(source).endswith(".onnx"):
         return _from_file(Path(source), train)
-    clock = _Clock(progress)
+    clock = Clock(progress)
     with clock.phase("load"):
         resolved = resolve(source, task=task, train=train, attention=attention, seed=seed)
-    with _attention_set(resolved, attention):
+    with attention_set(resolved, attention):
         plan = make_plan(resolved, train=train, dynamic=dynamic, example_inputs=example_inputs, loss=loss)
-        graph = _graph_of(plan, opset, clock)
-        with clock.phase("name"):
-            model = _finish(graph, plan, resolved)
-        if check:
-            with clock.phase("check"):
-                _check(model, plan, resolved.label)
-    model.facts["timings"] = clock.seconds
+        return export_plan(plan, resolved, opset=opset, check=check, clock=clock)
+
+
+def export_plan(plan: Plan, source: Source, *, opset: int, check: bool, clock: Clock) -> Model:
+    """Trace, translate, name and check what a plan describes."""
+    graph = _graph_of(plan, opset, clock)
+    with clock.phase("name"):
+        model = _finish(graph, plan, source)
+    if check:
+        with clock.phase("check"):
+            _check(model, plan, source.label)
+    model.facts["timings"] = dict(clock.seconds)
     return model
 
 
-def _graph_of(plan: Plan, opset: int, clock: _Clock) -> ir.Model:
-    example = plan.batch(EXAMPLE_SIZES)
+def _graph_of(plan: Plan, opset: int, clock: Clock) -> ir.Model:
+    example = plan.batch(plan.example_sizes)
     with plan.tracing():
         with clock.phase("trace"):
             program = trace(plan.wrapper, plan.inputs, example)
@@ -151,44 +152,3 @@ def _from_file(path: Path, train: bool) -> Model:
             )
         model.facts |= {"train": True, "loss": "loss"}
     return model
-
-
-@contextmanager
-def _attention_set(source: Source, attention: str | None) -> Iterator[None]:
-    """The wanted attention implementation while exporting, the model's own afterwards."""
-    module: Any = source.module
-    if attention is None or not is_transformers(module):
-        yield
-        return
-    before = module.config._attn_implementation
-    if before == attention:
-        yield
-        return
-    try:
-        module.set_attn_implementation(attention)
-    except ValueError as error:
-        raise ExportError(
-            f"{source.label} has no {attention} attention", hint="use attention='eager'"
-        ) from error
-    try:
-        yield
-    finally:
-        module.set_attn_implementation(before)
-
-
-class _Clock:
-    """Seconds by phase, and a word to the user as each begins."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.seconds: dict[str, float] = {}
-        self._progress = progress
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        if self._progress is not None:
-            self._progress(name)
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = round(time.perf_counter() - begin, 3)

@@ -101,7 +101,7 @@ def _smooth(options: dict[str, Any]) -> Tensor:
         shape = [1, -1] + [1] * (log_probabilities.dim() - 2)
         log_probabilities = log_probabilities * weight.reshape(shape)
         share = counted * weight[target.clamp(min=0)]
-    loss = -log_probabilities.mean(dim=1) * counted
+    loss: Tensor = -log_probabilities.mean(dim=1) * counted
     if options["reduction"] == "none":
         return loss
     return loss.sum() if options["reduction"] == "sum" else loss.sum() / share.sum()

@@ -16,7 +16,7 @@ from fuseline.exporters.families import Family, family_of
 from fuseline.exporters.inputs import Input, sample
 from fuseline.exporters.patches import swapped, traceable
 from fuseline.exporters.sources import Source, is_transformers
-from fuseline.exporters.wrapper import Loss, Wrapper
+from fuseline.exporters.wrapper import Loss, ModelWrapper, Wrapper
 
 __all__ = ["CHECKED_SIZES", "EXAMPLE_SIZES", "Dynamic", "Plan", "make_plan"]
 
@@ -29,6 +29,8 @@ EXAMPLE_SIZES = (3, 7)
 #: Shapes that a check runs: each differs from the example in every axis, and one has batch 1.
 CHECKED_SIZES = ((1, 12), (4, 9), (2, 6))
 
+Sizes = tuple[int, ...]
+
 
 @dataclass
 class Plan:
@@ -38,13 +40,15 @@ class Plan:
     inputs: tuple[Input, ...]
     family: Family
     train: bool
-    make_batch: Callable[[tuple[int, int], int], dict[str, Tensor]]
+    make_batch: Callable[[Sizes, int], dict[str, Tensor]]
+    example_sizes: Sizes = EXAMPLE_SIZES
+    checked_sizes: tuple[Sizes, ...] = CHECKED_SIZES
 
     @property
     def model(self) -> nn.Module:
         return self.wrapper.model
 
-    def batch(self, sizes: tuple[int, int], seed: int = 0) -> list[Tensor]:
+    def batch(self, sizes: Sizes, seed: int = 0) -> list[Tensor]:
         made = self.make_batch(sizes, seed)
         return [made[item.name] for item in self.inputs]
 
@@ -105,7 +109,7 @@ def _for_transformers(source: Source, train: bool, dynamic: Dynamic, loss: Loss 
     arguments = dict(task.loss_arguments) if train else {}
     arguments |= {"use_cache": False} if "use_cache" in accepted else {}
     arguments |= {"return_dict": True} if "return_dict" in accepted else {}
-    wrapper = Wrapper(
+    wrapper = ModelWrapper(
         module,
         [item.name for item in inputs],
         task.outputs,
@@ -114,7 +118,7 @@ def _for_transformers(source: Source, train: bool, dynamic: Dynamic, loss: Loss 
         with_loss=train,
     )
 
-    def make_batch(sizes: tuple[int, int], seed: int) -> dict[str, Tensor]:
+    def make_batch(sizes: Sizes, seed: int) -> dict[str, Tensor]:
         return sample(inputs, family.sizes(*sizes), config, seed)
 
     return Plan(wrapper, inputs, family, train, make_batch)
@@ -122,7 +126,7 @@ def _for_transformers(source: Source, train: bool, dynamic: Dynamic, loss: Loss 
 
 def _settings(module: nn.Module, train: bool) -> dict[str, Any]:
     """Settings of a transformers config that must hold while the model is traced."""
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     if not is_transformers(module) or not hasattr(config, "problem_type"):
         return {}
     settings: dict[str, Any] = {"use_cache": False}
@@ -169,7 +173,7 @@ def _from_example(
     accepted = inspect.signature(source.module.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for_loss = [n for n in example if n not in accepted and not takes_any] if loss is not None else []
-    wrapper = Wrapper(
+    wrapper = ModelWrapper(
         source.module,
         list(example),
         source.task.outputs if source.task else (),
@@ -179,7 +183,7 @@ def _from_example(
         with_loss=train,
     )
 
-    def make_batch(sizes: tuple[int, int], seed: int) -> dict[str, Tensor]:
+    def make_batch(sizes: Sizes, seed: int) -> dict[str, Tensor]:
         return {item.name: _resized(example[item.name], item, sizes) for item in inputs}
 
     return Plan(wrapper, inputs, family_of(getattr(source.module, "config", None)), train, make_batch)
@@ -193,7 +197,7 @@ def _axes(name: str, value: Tensor, dynamic: Dynamic) -> tuple[str | int, ...]:
     return tuple(names.get(i, size) for i, size in enumerate(value.shape))
 
 
-def _resized(value: Tensor, item: Input, sizes: tuple[int, int]) -> Tensor:
+def _resized(value: Tensor, item: Input, sizes: Sizes) -> Tensor:
     """The example repeated and cut along its dynamic axes; its content stays valid that way."""
     for axis, name in item.dynamic.items():
         wanted = sizes[0] if name == "batch" else sizes[1]

@@ -28,7 +28,7 @@ def trace(
 ) -> torch.export.ExportedProgram:
     """Run torch.export with exactly the dynamic axes that the inputs declare."""
     dynamic = torch.export.Dim.DYNAMIC
-    shapes = tuple({axis: dynamic for axis in item.dynamic} for item in inputs)
+    shapes = tuple(dict.fromkeys(item.dynamic, dynamic) for item in inputs)
     # Without size-obliviousness an axis that ever meets a 1 is specialised.
     oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     with _quiet(), oblivious, _failing_readably(module):

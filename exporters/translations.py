@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from onnxscript import opset18 as op
+from onnxscript import opset18
 
 __all__ = ["training_translations"]
+
+# onnxscript's operators are typed for eager evaluation; while translating they take symbols.
+op: Any = opset18
 
 
 def training_translations() -> dict[Callable[..., Any], Callable[..., Any]]:

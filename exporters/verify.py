@@ -16,7 +16,7 @@ from torch import Tensor
 from fuseline.engine.model import Model
 from fuseline.exporters.mode import SWITCH
 from fuseline.exporters.patches import without_dropout
-from fuseline.exporters.planning import CHECKED_SIZES, Plan
+from fuseline.exporters.planning import Plan
 
 __all__ = ["LOSS_TOLERANCE", "OUTPUT_TOLERANCE", "Check", "CheckReport", "Runner", "check"]
 
@@ -98,10 +98,11 @@ def _weights_to_inputs(model: ir.Model) -> dict[str, Array]:
     return weights
 
 
-def check(model: Model, plan: Plan, *, sizes: Sequence[tuple[int, int]] = CHECKED_SIZES) -> CheckReport:
+def check(model: Model, plan: Plan) -> CheckReport:
     """Compare graph and torch on every shape. Dropout passes through on both sides."""
     runner = Runner(_with_dropout_off(model))
     checks: list[Check] = []
+    sizes = plan.checked_sizes
     for size in sizes if any(item.dynamic for item in plan.inputs) else sizes[:1]:
         batch = plan.batch(size, seed=sum(size))
         expected = _torch_outputs(plan, batch)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fuseline.exporters.errors import ExportError
 
-__all__ = ["Loss", "Wrapper"]
+__all__ = ["Loss", "ModelWrapper", "Wrapper"]
 
 #: A user's loss: called with the model's output and, by name, the inputs that the model does not take.
 Loss = Callable[..., Tensor]
@@ -23,6 +23,30 @@ class _Seen:
 
 
 class Wrapper(nn.Module):
+    """A model behind positional inputs with names; a subclass says what is computed from them."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model
+        self.input_names = list(inputs)
+        self._seen = _Seen()
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of what the last call returned."""
+        return self._seen.names
+
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        named = self.compute(dict(zip(self.input_names, values, strict=True)))
+        self._seen.names = list(named)
+        return tuple(named.values())
+
+    def compute(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The outputs by name, in their order."""
+        raise NotImplementedError
+
+
+class ModelWrapper(Wrapper):
     """Calls the model with named inputs and returns the loss (if any) and the wanted outputs in order."""
 
     def __init__(
@@ -36,32 +60,21 @@ class Wrapper(nn.Module):
         loss: Loss | None = None,
         with_loss: bool = False,
     ) -> None:
-        super().__init__()
-        self.model = model
-        self.input_names = list(inputs)
+        super().__init__(model, inputs)
         self.wanted = list(outputs)
         self.arguments = dict(arguments or {})
         self.loss_inputs = frozenset(loss_inputs)
         self.user_loss = loss
         self.with_loss = with_loss
-        self._seen = _Seen()
 
-    @property
-    def output_names(self) -> list[str]:
-        """The names of what the last call returned."""
-        return self._seen.names
-
-    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip(self.input_names, values, strict=True))
+    def compute(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         passed = {name: value for name, value in given.items() if name not in self.loss_inputs}
         result = self.model(**passed, **self.arguments)
         named = self._select(result, given)
-        if self.with_loss:
-            named = {"loss": self._loss(result, given), **named}
-        self._seen.names = list(named)
-        return tuple(named.values())
+        return {"loss": self._loss(result, given), **named} if self.with_loss else named
 
     def _loss(self, result: Any, given: Mapping[str, Tensor]) -> Tensor:
+        loss: Tensor | None
         if self.user_loss is not None:
             loss = self.user_loss(result, **{name: given[name] for name in self.loss_inputs})
         else:
@@ -72,7 +85,7 @@ class Wrapper(nn.Module):
                 hint="give a loss: a callable (output, **labels) -> scalar",
             )
         # A few models give one element in a row.
-        return loss if loss.dim() == 0 else loss.reshape(())  # type: ignore[no-any-return]
+        return loss if loss.dim() == 0 else loss.reshape(())
 
     def _select(self, result: Any, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if isinstance(result, Tensor):
