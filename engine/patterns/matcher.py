@@ -51,6 +51,7 @@ class Matcher:
         self.failure: Failure | None = None
         self._captures: dict[str, Any] = {}
         self._nodes: dict[NodeTerm, ir.Node] = {}
+        self._values: dict[Term, ir.Value | None] = {}
         self._extra: list[ir.Node] = []
         self._forgiven: list[tuple[ir.Node, str, str]] = []
         self._best: tuple[int, int] = (-1, -1)
@@ -64,7 +65,7 @@ class Matcher:
         """The ways the pattern fits with its last node at `root`, the largest first."""
         self._root, self.failure, self._best = root, None, (-1, -1)
         # An attempt that was left early leaves its bindings behind.
-        for state in (self._captures, self._nodes, self._extra, self._forgiven):
+        for state in (self._captures, self._nodes, self._values, self._extra, self._forgiven):
             state.clear()  # type: ignore[attr-defined]
         ways: list[Match] = []
         for _ in itertools.islice(self._anchored(root), WAYS):
@@ -93,8 +94,9 @@ class Matcher:
                 yield from self._others(rest)
 
     def _candidates(self, term: Term) -> list[ir.Value]:
-        if isinstance(term, Output) and term.node in self._nodes:
-            return [self._nodes[term.node].outputs[term.index]]
+        bound = self._bound(term)
+        if bound is not None:
+            return [bound]
         known = self._bound_values(term)
         if known is None:
             return []
@@ -121,7 +123,7 @@ class Matcher:
                 return value if isinstance(value, ir.Value) else None
             case Output(node=node, index=index) if node in self._nodes:
                 return self._nodes[node].outputs[index]
-        return None
+        return self._values.get(term)
 
     def _snapshot(self, root: ir.Node) -> Match:
         nodes = dict.fromkeys([*self._nodes.values(), *self._extra])
@@ -153,16 +155,32 @@ class Matcher:
                 yield from self._constant(term, value, user)
             case Output():
                 yield from self._output(term, value, user)
-            case Alternatives():
-                yield from self._alternatives(term, value, user)
             case Constrained():
                 yield from self._constrained(term, value, user)
+            case _:
+                yield from self._composite(term, value, user)
+
+    def _composite(self, term: Term, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
+        """A term that several nodes may make up; it stands for one value, however often it is written."""
+        if term in self._values:
+            if self._values[term] is value:
+                yield
+            else:
+                self._fail(KIND, user, term, value)
+            return
+        match term:
+            case Alternatives():
+                ways = self._alternatives(term, value, user)
             case Through():
-                yield from self._through(term, value, user)
+                ways = self._through(term, value, user)
             case Associative():
-                yield from self._associative(term, value, user)
+                ways = self._associative(term, value, user)
             case _:
                 raise TypeError(f"{type(term).__name__} cannot stand here in a pattern")
+        for _ in ways:
+            self._values[term] = value
+            yield
+            del self._values[term]
 
     def _capture(self, term: Capture, value: Any, user: ir.Node) -> Iterator[None]:
         if term.name in self._captures:

@@ -1,0 +1,1 @@
+"""Pieces of patterns that several fusions share."""

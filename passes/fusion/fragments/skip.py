@@ -1,0 +1,40 @@
+"""A residual sum in front of a normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Op, Term
+from fuseline.passes.fusion.fragments.values import broadcasts_last, dims, rank, same_shape
+
+__all__ = ["check_residual", "order_residual", "residual"]
+
+
+def residual(op: Op, x: Any, skip: Any, bias: Any) -> Term:
+    """x + bias + skip, or x + skip."""
+    return op.one_of(op.Add(op.Add(x, bias), skip), op.Add(x, skip))
+
+
+def check_residual(x: ir.Value, skip: ir.Value, bias: ir.Value | None) -> str | None:
+    """ONNX Runtime's skip kernels take two inputs of one shape (or the second broadcast over the batch)."""
+    if bias is not None and not broadcasts_last(bias, x):
+        return f"{bias.name!r} is not known to be a vector along the last axis"
+    if rank(x) not in (2, 3):
+        return f"{x.name!r} has rank {rank(x)}, not 2 or 3"
+    if same_shape(x, skip) or _over_batch(x, skip) or _over_batch(skip, x):
+        return None
+    return f"{x.name!r} {dims(x)} and {skip.name!r} {dims(skip)} are not known to have one shape"
+
+
+def order_residual(x: ir.Value, skip: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The operand with the batch comes first."""
+    return (skip, x) if _over_batch(skip, x) else (x, skip)
+
+
+def _over_batch(x: ir.Value, skip: ir.Value) -> bool:
+    whole, part = dims(x), dims(skip)
+    if whole is None or part is None or len(whole) != 3 or None in whole:
+        return False
+    return part in ((1, *whole[1:]), whole[1:])

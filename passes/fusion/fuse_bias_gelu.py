@@ -1,0 +1,33 @@
+"""The bias of a linear layer and the Gelu behind it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.passes.fusion.fragments.values import broadcasts_last
+
+__all__ = ["FuseBiasGelu"]
+
+
+class FuseBiasGelu(Fusion):
+    """com.microsoft.Gelu(x+bias) → com.microsoft.BiasGelu(x, bias), FastGelu likewise"""
+
+    name: ClassVar[str] = "fuse-bias-gelu"
+    phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-bias-gelu-training"
+    produces: ClassVar[tuple[str, ...]] = ("BiasGelu", "FastGelu")
+
+    def match(self, op: Op, x: Any, bias: Any) -> Any:
+        return op.node(("Gelu", "FastGelu"), op.Add(x, bias), _domain="com.microsoft", _label="gelu")
+
+    def check(self, x: Any, bias: Any) -> str | None:
+        if not broadcasts_last(bias, x):
+            return f"{bias.name!r} is not known to be a vector along the last axis"
+        return None
+
+    def replace(self, op: Builder, x: Any, bias: Any, context: Any) -> Any:
+        if context.node("gelu").op_type == "Gelu":
+            return op.BiasGelu(x, bias, _domain="com.microsoft")
+        return op.FastGelu(x, bias, _domain="com.microsoft")

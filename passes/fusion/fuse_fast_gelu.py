@@ -1,0 +1,23 @@
+"""Gelu by its tanh approximation."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.passes.fusion.fragments.gelu import tanh_gelu
+
+__all__ = ["FuseFastGelu"]
+
+
+class FuseFastGelu(Fusion):
+    """½·x·(1+Tanh(√(2/π)·(x+0.044715·x³))) → com.microsoft.FastGelu(x)"""
+
+    name: ClassVar[str] = "fuse-fast-gelu"
+    produces: ClassVar[tuple[str, ...]] = ("FastGelu",)
+
+    def match(self, op: Op, x: Any) -> Any:
+        return op.one_of(tanh_gelu(op, x), op.Gelu(x, approximate="tanh"))
+
+    def replace(self, op: Builder, x: Any) -> Any:
+        return op.FastGelu(x, _domain="com.microsoft")

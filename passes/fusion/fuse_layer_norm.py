@@ -1,0 +1,39 @@
+"""Layer normalisation."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.norm import layer_norm
+from fuseline.passes.fusion.fragments.values import broadcasts_last, is_last_axis
+
+__all__ = ["FuseLayerNorm"]
+
+
+class FuseLayerNorm(Fusion):
+    """(x−mean)/√(var+ε)·scale+bias → LayerNormalization(x, scale, bias)"""
+
+    name: ClassVar[str] = "fuse-layer-norm"
+    produces: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
+
+    def match(self, op: Op, x: Any, axes: Any, epsilon: Any, scale: Any, bias: Any) -> Any:
+        scaled = op.Mul(op.optional(op.Cast, layer_norm(op, x, axes, epsilon)), scale)
+        return op.one_of(op.Add(scaled, bias), scaled)
+
+    def check(
+        self, x: Any, axes: Any, epsilon: Any, scale: Any, context: Context, bias: Any = None
+    ) -> str | None:
+        if context.model.opset() < 17:
+            return f"LayerNormalization needs opset 17, the model has {context.model.opset()}"
+        if context.scalar(epsilon) is None:
+            return f"epsilon {epsilon.name!r} is not a constant"
+        for value in (scale, bias):
+            if value is not None and not broadcasts_last(value, x):
+                return f"{value.name!r} is not known to be a vector along the last axis"
+        return is_last_axis(context, axes, x)
+
+    def replace(
+        self, op: Builder, x: Any, epsilon: Any, scale: Any, context: Context, bias: Any = None
+    ) -> Any:
+        return op.LayerNormalization(x, scale, bias, axis=-1, epsilon=context.scalar(epsilon))

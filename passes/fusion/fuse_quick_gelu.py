@@ -1,0 +1,28 @@
+"""x·sigmoid(α·x): QuickGelu, and SiLU with α = 1."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+
+__all__ = ["FuseQuickGelu"]
+
+
+class FuseQuickGelu(Fusion):
+    """x·Sigmoid(α·x) → com.microsoft.QuickGelu<alpha=α>(x), SiLU with α = 1 included"""
+
+    name: ClassVar[str] = "fuse-quick-gelu"
+    produces: ClassVar[tuple[str, ...]] = ("QuickGelu",)
+
+    def match(self, op: Op, x: Any, alpha: Any) -> Any:
+        return op.Mul(x, op.Sigmoid(op.one_of(op.Mul(x, alpha), x)))
+
+    def check(self, x: Any, context: Context, alpha: Any = None) -> str | None:
+        if alpha is not None and context.scalar(alpha) is None:
+            return f"the factor {alpha.name!r} inside the sigmoid is not a constant"
+        return None
+
+    def replace(self, op: Builder, x: Any, context: Context, alpha: Any = None) -> Any:
+        factor = 1.0 if alpha is None else context.scalar(alpha)
+        return op.QuickGelu(x, _domain="com.microsoft", alpha=factor)

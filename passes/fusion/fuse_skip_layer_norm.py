@@ -1,0 +1,57 @@
+"""A residual sum and the layer normalisation behind it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.skip import check_residual, order_residual, residual
+
+__all__ = ["FuseSkipLayerNorm"]
+
+
+class FuseSkipLayerNorm(Fusion):
+    """LayerNormalization(x+bias+skip) → com.microsoft.SkipLayerNormalization, the sum as a further output"""
+
+    name: ClassVar[str] = "fuse-skip-layer-norm"
+    phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-layer-norm-training"
+    produces: ClassVar[tuple[str, ...]] = ("SkipLayerNormalization",)
+
+    def match(
+        self, op: Op, x: Any, skip: Any, scale: Any, epsilon: Any, bias: Any = None, beta: Any = None
+    ) -> Any:
+        total = residual(op, x, skip, bias)
+        return op.LayerNormalization(total, scale, beta, axis=-1, epsilon=epsilon, _label="norm"), total
+
+    def check(self, x: Any, skip: Any, context: Context, bias: Any = None) -> str | None:
+        if len(context.node("norm").outputs) > 1:
+            return "the statistics of the normalisation are used"
+        return check_residual(x, skip, bias)
+
+    def replace(
+        self,
+        op: Builder,
+        x: Any,
+        skip: Any,
+        scale: Any,
+        epsilon: float,
+        context: Context,
+        bias: Any = None,
+        beta: Any = None,
+    ) -> Any:
+        total = context.match.outputs[1]
+        kept = context.used_outside(total)
+        first, second = order_residual(x, skip)
+        made = op.SkipLayerNormalization(
+            first,
+            second,
+            scale,
+            beta,
+            bias,
+            epsilon=epsilon,
+            _domain="com.microsoft",
+            _outputs=(True, False, False, True) if kept else 1,
+        )
+        return (made[0], made[3]) if kept else (made, total)
