@@ -24,7 +24,7 @@ def build_model(
     names = [f"in{i}" for i in range(len(inputs))]
     outputs = [output.name for output in operator.outputs]
     graph = onnx.helper.make_graph(
-        [operator.node(names, outputs, **(attributes or {}))],
+        [operator.node(names, outputs, attributes)],
         operator.name,
         [
             onnx.helper.make_tensor_value_info(

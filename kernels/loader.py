@@ -13,8 +13,8 @@ __all__ = ["KernelsMissing", "available", "instruction_set", "library_path", "na
 
 _FILE_NAMES = ("libfuseline_kernels.so", "libfuseline_kernels.dylib", "fuseline_kernels.dll")
 _MISSING = (
-    "the native operators (libfuseline_kernels) are not built: install fuseline with a C++ compiler present and "
-    "FUSELINE_NO_KERNELS unset (pip install --no-build-isolation -e .), or train with kernels off"
+    "the native operators (libfuseline_kernels) are not built: install fuseline with a C++ compiler present "
+    "and FUSELINE_NO_KERNELS unset (pip install --no-build-isolation -e .), or train with kernels off"
 )
 
 

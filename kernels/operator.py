@@ -55,8 +55,8 @@ def variadic(name: str) -> Port:
 
 @dataclass(frozen=True)
 class GradientNode:
-    """A node of a gradient: ``I(i)``, ``O(i)`` are the forward node's inputs and outputs, ``GO(i)`` and ``GI(i)``
-    their gradients; any other name is an intermediate."""
+    """A node of a gradient: ``I(i)``, ``O(i)`` are the forward node's inputs and outputs, ``GO(i)`` and
+    ``GI(i)`` their gradients; any other name is an intermediate."""
 
     op_type: str
     inputs: tuple[str, ...]
@@ -89,18 +89,19 @@ class Operator:
         self,
         inputs: Sequence[str],
         outputs: Sequence[str],
+        attributes: Mapping[str, int | float] | None = None,
         name: str = "",
-        **attributes: int | float,
     ) -> onnx.NodeProto:
         """A node of this operator; an unknown attribute is an error, since the runtime would ignore it."""
+        attributes = attributes or {}
         unknown = sorted(set(attributes) - set(self.attributes))
         if unknown:
             raise ValueError(
                 f"{DOMAIN}.{self.name} has no attribute {unknown[0]!r}; it knows {sorted(self.attributes)}"
             )
-        return onnx.helper.make_node(
-            self.name, list(inputs), list(outputs), name=name or None, domain=DOMAIN, **attributes
-        )
+        node = onnx.helper.make_node(self.name, list(inputs), list(outputs), name=name or None, domain=DOMAIN)
+        node.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in attributes.items())
+        return node
 
     def output_shapes(
         self, inputs: Mapping[str, Sequence[Dimension]]

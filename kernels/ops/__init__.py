@@ -1,9 +1,12 @@
 """Every operator of the library by name."""
 
 from fuseline.kernels.operator import Operator
+from fuseline.kernels.ops.cross_entropy import CROSS_ENTROPY_OPERATORS
+from fuseline.kernels.ops.embedding import EMBEDDING_OPERATORS
 from fuseline.kernels.ops.gelu import GELU_OPERATORS
 from fuseline.kernels.ops.norm import NORM_OPERATORS
 from fuseline.kernels.ops.optimizer import OPTIMIZER_OPERATORS
+from fuseline.kernels.ops.rows import ROW_OPERATORS
 
 __all__ = ["OPERATORS"]
 
@@ -13,5 +16,8 @@ OPERATORS: dict[str, Operator] = {
         *OPTIMIZER_OPERATORS,
         *NORM_OPERATORS,
         *GELU_OPERATORS,
+        *EMBEDDING_OPERATORS,
+        *CROSS_ENTROPY_OPERATORS,
+        *ROW_OPERATORS,
     )
 }

@@ -9,6 +9,9 @@ fuseline::Definitions all_definitions() {
            fuseline::optimizer_definitions(),
            fuseline::norm_definitions(),
            fuseline::gelu_definitions(),
+           fuseline::embedding_definitions(),
+           fuseline::cross_entropy_definitions(),
+           fuseline::row_definitions(),
        })
     all.insert(all.end(), family.begin(), family.end());
   return all;

@@ -52,9 +52,9 @@ def _gradients(
     register_gradients()
     model = _loss_model(operator, inputs, wrt, weight, attributes)
     training, _ = build_gradient_graph(
-        model, set(wrt), set(), ["loss", operator.outputs[0].name], str(require())
+        model, set(wrt), set(), ["objective", operator.outputs[0].name], str(require())
     )
-    feeds = {**inputs, "weight": weight}
+    feeds = {**inputs, "objective_weight": weight}
     session = create_session(training)
     names = [output.name for output in session.get_outputs()]
     wanted = {item.name for item in session.get_inputs()}
@@ -77,13 +77,13 @@ def _loss_model(
         order.pop()
     outputs = [item.name for item in operator.outputs]
     nodes = [
-        operator.node(order, outputs, **attributes),
-        helper.make_node("Mul", [outputs[0], "weight"], ["weighted"]),
-        helper.make_node("ReduceSum", ["weighted"], ["loss"], keepdims=0),
+        operator.node(order, outputs, attributes),
+        helper.make_node("Mul", [outputs[0], "objective_weight"], ["weighted"]),
+        helper.make_node("ReduceSum", ["weighted"], ["objective"], keepdims=0),
     ]
     infos = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in {**inputs, "weight": weight}.items()
+        for name, value in {**inputs, "objective_weight": weight}.items()
         if name not in wrt
     ]
     graph = helper.make_graph(
@@ -91,7 +91,7 @@ def _loss_model(
         "loss",
         infos,
         [
-            helper.make_tensor_value_info("loss", onnx.TensorProto.FLOAT, ()),
+            helper.make_tensor_value_info("objective", onnx.TensorProto.FLOAT, ()),
             helper.make_tensor_value_info(outputs[0], onnx.TensorProto.FLOAT, None),
         ],
         initializer=[onnx.numpy_helper.from_array(inputs[name], name) for name in wrt],

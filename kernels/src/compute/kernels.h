@@ -76,6 +76,77 @@ struct SgdUpdate {
   bool nesterov, first_step, zero_gradient;
 };
 
+// Rows of the vocabulary: zeroes them (columns [first, last)) and adds every row of dy whose id is theirs.
+struct EmbeddingBackward {
+  const float* dy;
+  const int64_t* ids;
+  float* dweight;
+  int64_t count, width, first, last, vocabulary, padding;
+};
+// Rows. An ignored row has an infinite log_sum_exp, which makes its gradient vanish without further ado.
+struct CrossEntropyForward {
+  const float* logits;
+  const int64_t* labels;
+  float *log_sum_exp, *losses;
+  int64_t width, ignored;
+  float smoothing;
+};
+struct CrossEntropyBackward {
+  const float *logits, *log_sum_exp;
+  const int64_t* labels;
+  float* dlogits;
+  int64_t width;
+  float scale, smoothing;
+  bool bypass_cache;
+};
+// Rows.
+struct SoftmaxForward {
+  const float* x;
+  float* y;
+  int64_t width;
+};
+struct SoftmaxBackward {
+  const float *dy, *y;
+  float* dx;
+  int64_t width;
+};
+// Which elements a dropout keeps: a function of (key, row, column).
+struct Dropout {
+  uint64_t key;
+  uint32_t threshold;  // 0: keeps everything
+  float scale;
+};
+// Rows. y = dropout(x + bias) + residual; bias and residual may be null.
+struct DropoutAddForward {
+  const float *x, *bias, *residual;
+  float* y;
+  int64_t width;
+  Dropout dropout;
+};
+// Rows. dbias is a partial sum of this range, already zeroed; may be null.
+struct DropoutAddBackward {
+  const float* dy;
+  float *dx, *dbias;
+  int64_t width;
+  Dropout dropout;
+};
+// Tokens, each of `heads` rows: rotates the pairs (i, i + rotated/2); `inverse` applies the transpose.
+struct Rotary {
+  const float *x, *cos, *sin;
+  float* y;
+  int64_t heads, width, rotated, table_tokens;
+  bool inverse;
+};
+// Elements. y = silu(gate)·up.
+struct SwiGluForward {
+  const float *gate, *up;
+  float* y;
+};
+struct SwiGluBackward {
+  const float *dy, *gate, *up;
+  float *dgate, *dup;
+};
+
 #define FUSELINE_ROUTINES(X)                     \
   X(layer_norm_forward, LayerNormForward)        \
   X(layer_norm_backward, LayerNormBackward)      \
@@ -88,6 +159,16 @@ struct SgdUpdate {
   X(column_sum, ColumnSum)                       \
   X(row_sum, RowSum)                             \
   X(square_sum, SquareSum)                       \
+  X(embedding_backward, EmbeddingBackward)       \
+  X(cross_entropy_forward, CrossEntropyForward)  \
+  X(cross_entropy_backward, CrossEntropyBackward) \
+  X(softmax_forward, SoftmaxForward)             \
+  X(softmax_backward, SoftmaxBackward)           \
+  X(dropout_add_forward, DropoutAddForward)      \
+  X(dropout_add_backward, DropoutAddBackward)    \
+  X(rotary, Rotary)                              \
+  X(swiglu_forward, SwiGluForward)               \
+  X(swiglu_backward, SwiGluBackward)             \
   X(adamw_update, AdamWUpdate)                   \
   X(sgd_update, SgdUpdate)
 

@@ -1,0 +1,41 @@
+"""Rows of a table by index, and the gradient of the table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fuseline.kernels.operator import Array, GradientNode, Operator, optional, port
+
+__all__ = ["EMBEDDING_OPERATORS"]
+
+
+def embedding(weight: Array, ids: Array, padding_idx: int = -1) -> tuple[Array, ...]:
+    return weight[ids], np.array([padding_idx], np.int64)
+
+
+def embedding_grad(dy: Array, ids: Array, weight: Array, state: Array) -> tuple[Array, ...]:
+    dweight = np.zeros_like(weight)
+    np.add.at(dweight, ids.reshape(-1), dy.reshape(-1, weight.shape[1]))
+    if state[0] >= 0:
+        dweight[state[0]] = 0
+    return (dweight,)
+
+
+EMBEDDING_OPERATORS = (
+    Operator(
+        "FusedEmbedding",
+        "weight[ids]; the row padding_idx gets no gradient",
+        (port("weight"), port("ids", type="int64")),
+        (port("y"), optional("state", "1", "int64")),
+        embedding,
+        {"padding_idx": -1},
+        (GradientNode("FusedEmbeddingGrad", ("GO(0)", "I(1)", "I(0)", "O(1)"), ("GI(0)",)),),
+    ),
+    Operator(
+        "FusedEmbeddingGrad",
+        "sums the rows of dy by index into a table of weight's shape; state is the padding index or -1",
+        (port("dy"), port("ids", type="int64"), port("weight"), port("state", type="int64")),
+        (port("dweight", "weight"),),
+        embedding_grad,
+    ),
+)

@@ -1,0 +1,87 @@
+// Cross-entropy of logits and class indices. No tensor of probabilities: the backward pass makes them again.
+#include "compute/kernels.h"
+#include "ops/all.h"
+#include "scratch.h"
+
+namespace fuseline {
+namespace {
+
+enum Option { kIgnoreIndex, kReduction, kLabelSmoothing };
+enum Reduction { kMean, kSum };
+
+constexpr int64_t kCost = 4;
+constexpr int64_t kCacheFloats = 4 << 20;  // a gradient beyond this is out of the caches before it is used
+
+int64_t count_labels(const Tensor& logits, const Tensor& labels, int64_t ignored) {
+  require(labels.size() == logits.rows(), "labels " + text(labels.shape) + " do not give one class per row of " +
+                                              text(logits.shape));
+  int64_t counted = 0;
+  for (int64_t row = 0; row < labels.size(); ++row) {
+    const int64_t label = labels.ints()[row];
+    if (label == ignored) continue;
+    require(label >= 0 && label < logits.last(), "label " + std::to_string(label) + " of row " + std::to_string(row) +
+                                                     " is neither one of " + std::to_string(logits.last()) +
+                                                     " classes nor ignore_index " + std::to_string(ignored));
+    ++counted;
+  }
+  return counted;
+}
+
+void cross_entropy(const Context& context) {
+  thread_local Scratch scratch;
+  const Tensor logits = context.input(0), labels = context.input(1);
+  const int64_t rows = logits.rows(), ignored = static_cast<int64_t>(context.attribute(kIgnoreIndex));
+  const auto smoothing = static_cast<float>(context.attribute(kLabelSmoothing));
+  const int64_t counted = count_labels(logits, labels, ignored);
+  float* losses = scratch.floats(2 * rows);
+  float* log_sum_exp = context.output(1, labels.shape);
+  if (log_sum_exp == nullptr) log_sum_exp = losses + rows;
+  const CrossEntropyForward arguments{logits.floats(), labels.ints(), log_sum_exp, losses, logits.last(), ignored,
+                                      smoothing};
+  for_range(context.parallel(), rows, logits.last() * kCost,
+            [&](int64_t begin, int64_t end) { routines().cross_entropy_forward(arguments, begin, end); });
+  double total = 0;
+  for (int64_t row = 0; row < rows; ++row) total += losses[row];
+  // As in torch, the mean over no labels at all is 0/0.
+  const double weight = context.attribute(kReduction) == kSum ? 1.0 : 1.0 / static_cast<double>(counted);
+  if (float* loss = context.output(0, {})) *loss = static_cast<float>(total * weight);
+  if (float* state = context.output(2, {2})) {
+    state[0] = static_cast<float>(weight);
+    state[1] = smoothing;
+  }
+}
+
+void cross_entropy_gradient(const Context& context) {
+  const Tensor dloss = context.input(0), logits = context.input(1), labels = context.input(2);
+  const float* state = context.input(4).floats();
+  const CrossEntropyBackward arguments{logits.floats(),
+                                       context.input(3).floats(),
+                                       labels.ints(),
+                                       context.output(0, logits.shape),
+                                       logits.last(),
+                                       *dloss.floats() * state[0],
+                                       state[1],
+                                       logits.size() > kCacheFloats};
+  for_range(context.parallel(), logits.rows(), logits.last() * kCost,
+            [&](int64_t begin, int64_t end) { routines().cross_entropy_backward(arguments, begin, end); });
+}
+
+}  // namespace
+
+Definitions cross_entropy_definitions() {
+  const Input tensor;
+  return {
+      {"FusedCrossEntropy",
+       {tensor, kIntInput},
+       {{scalar()}, optional(without_last(0)), optional(fixed(2))},
+       {{"ignore_index", true, -100}, {"reduction", true, 0}, {"label_smoothing", false, 0}},
+       cross_entropy},
+      {"FusedCrossEntropyGrad",
+       {tensor, tensor, kIntInput, tensor, tensor},
+       {{same_as(1)}},
+       {},
+       cross_entropy_gradient},
+  };
+}
+
+}  // namespace fuseline
