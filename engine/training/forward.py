@@ -1,0 +1,79 @@
+"""The forward part of a training graph, for evaluation: no gradients, no optimizer, nothing dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.errors import ModelError, did_you_mean
+from fuseline.engine.model import Model
+
+__all__ = ["SEED", "forward_model"]
+
+SEED = "dropout.seed"
+"""The graph input, int64 [1], from which operators derive what they drop in this step."""
+
+
+def forward_model(model: Model, outputs: Sequence[str]) -> Model:
+    """A copy of `model` that computes `outputs` alone, in evaluation mode.
+
+    Inputs that they do not need, such as the labels when only the logits are asked for, are gone.
+    """
+    copy = model.clone()
+    graph = copy.graph
+    known = {v.name: v for v in graph.outputs}
+    for name in outputs:
+        if name not in known:
+            raise ModelError(
+                f"the graph has no output {name!r}", hint=did_you_mean(name, [str(k) for k in known])
+            )
+    graph.outputs[:] = [known[name] for name in outputs]
+    for node in list(graph):
+        _switch_off(graph, node)
+    _switch_off_seeded(graph)
+    _remove_unneeded(graph)
+    copy.facts = {k: v for k, v in copy.facts.items() if k not in ("optimizer", "updates", "established")}
+    return copy
+
+
+def _switch_off(graph: ir.Graph, node: ir.Node) -> None:
+    """Put a node that behaves differently in training into evaluation mode."""
+    if node.op_type == "Dropout":
+        _replace(graph, node, ir.node("Identity", [node.inputs[0]]))
+    elif node.op_type in ("BatchNormInternal", "BatchNormalization"):
+        epsilon = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
+        _replace(graph, node, ir.node("BatchNormalization", list(node.inputs), {"epsilon": epsilon}))
+
+
+def _switch_off_seeded(graph: ir.Graph) -> None:
+    """Operators that drop by a seed read their ratio as the input before it."""
+    seeds = [v for v in graph.inputs if v.name == SEED]
+    users = seeds[0].uses() if seeds else ()
+    if not users:
+        return
+    nothing = ir.Value(name="dropout_off", const_value=ir.tensor(np.zeros(1, np.float32), name="dropout_off"))
+    graph.register_initializer(nothing)
+    for node, index in users:
+        node.replace_input_with(index - 1, nothing)
+
+
+def _replace(graph: ir.Graph, old: ir.Node, new: ir.Node) -> None:
+    new.name = old.name
+    kept, value = old.outputs[0], new.outputs[0]
+    value.type, value.shape = kept.type, kept.shape
+    graph.insert_before(old, new)
+    kept.replace_all_uses_with(value, replace_graph_outputs=True)
+    kept.name, value.name = f"{kept.name}.training", kept.name
+
+
+def _remove_unneeded(graph: ir.Graph) -> None:
+    for node in reversed(list(graph)):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            graph.remove(node, safe=True)
+    outputs = set(graph.outputs)
+    graph.inputs[:] = [v for v in graph.inputs if v.uses() or v in outputs]
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and value not in outputs:
+            del graph.initializers[name]

@@ -1,0 +1,238 @@
+"""The training step: one session over forward, backward and, if it is in the graph, the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from fuseline.engine.errors import FuselineError, ModelError
+from fuseline.engine.model import Model
+from fuseline.engine.training import optimizer as names
+from fuseline.engine.training import settings as settings_
+from fuseline.engine.training.binding import Binding
+from fuseline.engine.training.forward import SEED, forward_model
+from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
+from fuseline.engine.training.optimizer import GraphOptimizer, updates
+from fuseline.engine.training.portability import check_portable
+from fuseline.engine.training.sessions import cache, with_inputs
+from fuseline.engine.training.settings import OptimizerSettings
+from fuseline.engine.training.state import State, initial
+
+__all__ = ["TrainingStep"]
+
+Array = npt.NDArray[Any]
+
+
+class TrainingStep:
+    """Runs a differentiated model; parameters, gradients and moments live in memory shared with the caller.
+
+    The graph decides the mode. With an optimizer in it (pass `insert-optimizer`) the step is **native**:
+    `run` updates the parameters. Without one it is in **torch mode**: `run` fills `gradients`, and any
+    optimizer may update the parameters, which the next run reads where they are.
+
+        step = TrainingStep(result.model, threads=2)
+        step.bind(dict(module.named_parameters()))              # work on torch's own memory
+        loss = step.run(batch)["loss"]                          # torch mode: fills step.gradients[name]
+        step.settings.learning_rate = 3e-4                      # native mode: applies to the next run
+        step.run(batch, apply=False); step.run(batch)           # accumulation (pass `accumulate-gradients`)
+        step.evaluate(batch, ["logits"])                        # same weights, nothing dropped
+
+    - `parameters`, `gradients`, `moments(kind)`: original name → array, a view of the step's memory in the
+      original shape. Gradients are overwritten by the next run, unless the graph accumulates them; then the
+      caller clears them with `zero_gradients` (native: the update does).
+    - `bind(tensors)`: use the caller's tensors in place of the step's own copies. Call it before every run
+      if something may move them (DeepSpeed does); it costs next to nothing when nothing moved. Values whose
+      layout a pass changed are copied in; let the module's parameters be views of `parameters` to avoid it.
+    - `batch`: graph input → torch tensor or array, any shapes that the graph's dynamic axes allow.
+    - `seed`: makes dropout reproducible; without one, each run draws its own.
+    - `loss_scale` multiplies all gradients (1/accumulation steps, or a loss scale).
+    - `state_dict` / `load_state_dict`: original names; `optimizer_state` / `load_optimizer_state`: moments by
+      original name, and `step`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        threads: int | None = None,
+        optimize: str = "all",
+        runtime: Literal["training", "stock"] = "training",
+        settings: OptimizerSettings | None = None,
+    ) -> None:
+        if "differentiated" not in model.established():
+            raise FuselineError(
+                "the model has no gradients yet", hint="run the pipeline 'training' on it first"
+            )
+        if runtime == "stock":
+            check_portable(model)
+        self.model = model
+        self.threads = threads
+        self.optimize = optimize
+        self.settings = settings or OptimizerSettings()
+        self.optimizer = GraphOptimizer.of(model)
+        self._updates = updates(model)
+        self._state = self._allocate()
+        self._outputs = _forward_outputs(model)
+        self._train = Binding(self._session(model), self._state, self._targets())
+        self._evaluations: dict[tuple[str, ...], Binding] = {}
+        self._random = np.random.default_rng()
+
+    # -- what there is
+
+    @property
+    def native(self) -> bool:
+        """Whether `run` updates the parameters itself."""
+        return self.optimizer is not None
+
+    @property
+    def outputs(self) -> list[str]:
+        """The model's own outputs: the loss, the logits, …"""
+        return list(self._outputs)
+
+    @property
+    def inputs(self) -> list[str]:
+        """What a batch has to hold."""
+        return [n for n in self._train.inputs if n not in (LOSS_GRADIENT, SEED)]
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        return self._state.originals(self.model.parameters)
+
+    @property
+    def gradients(self) -> dict[str, Array]:
+        """Empty in native mode, unless gradients are accumulated."""
+        return self._state.originals(self.model.parameters, "_grad")
+
+    def moments(self, kind: str) -> dict[str, Array]:
+        """A moment of the native optimizer: `exp_avg`, `exp_avg_sq` or `momentum_buffer`."""
+        return self._state.originals(self.model.parameters, f".{kind}")
+
+    # -- running
+
+    def bind(self, tensors: Mapping[str, Any]) -> None:
+        """Read and update these tensors (original name → torch tensor or array) instead of own copies."""
+        self._state.adopt(self.model.parameters, tensors)
+
+    def run(
+        self,
+        batch: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        loss_scale: float = 1.0,
+        seed: int | None = None,
+        apply: bool = True,
+    ) -> dict[str, Array]:
+        """One forward and backward pass and, natively with `apply`, one update; gives the loss.
+
+        Ask for further `outputs` by name; natively `optimizer.gradient_norm` and `optimizer.applied` too.
+        """
+        wanted = list(outputs) if outputs is not None else [str(self.model.facts["loss"])]
+        if self.optimizer is not None:
+            if not apply and not self.optimizer.accumulate:
+                raise FuselineError(
+                    "apply=False would lose the gradients, since the graph does not accumulate them",
+                    hint="put the pass 'accumulate-gradients' in front of 'insert-optimizer'",
+                )
+            self.settings.write(self._state, self.optimizer, self.model.parameters)
+            self._state.arrays[names.APPLY][:] = apply
+        feeds = {**batch, LOSS_GRADIENT: np.float32(loss_scale), SEED: self._seed(seed)}
+        return self._train.run(feeds, wanted)
+
+    def evaluate(self, batch: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+        """The model's outputs on the current weights, in evaluation mode."""
+        wanted = tuple(outputs) if outputs is not None else tuple(self._outputs)
+        if wanted not in self._evaluations:
+            model = forward_model(self.model, wanted)
+            self._evaluations[wanted] = Binding(self._session(model), self._state, {})
+        return self._evaluations[wanted].run(batch, wanted)
+
+    def zero_gradients(self) -> None:
+        """Clear what was accumulated."""
+        for output, buffer in self._updates.items():
+            if output.endswith("_grad"):
+                self._state.arrays[buffer][...] = 0
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Array]:
+        """Copies of all parameters and buffers under their original names, tied ones under each."""
+        return {name: np.array(view) for name, view in self.parameters.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Copy parameters and buffers in; names that the model does not have are refused."""
+        unknown = self._state.load(self.model.parameters, state)
+        if unknown:
+            raise ModelError(f"the model has no parameter {unknown[0]!r} ({len(unknown)} unknown in all)")
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """`{"step": n, "state": {original name: {moment: array}}}`; empty in torch mode."""
+        if self.optimizer is None:
+            return {}
+        kinds = [group[0].removeprefix(f"{self.optimizer.values[0]}.") for group in self.optimizer.moments]
+        state: dict[str, dict[str, Array]] = {}
+        for kind in kinds:
+            for name, view in self.moments(kind).items():
+                state.setdefault(name, {})[kind] = np.array(view)
+        return {"step": int(self._state.arrays[names.STEP][0]), "state": state}
+
+    def load_optimizer_state(self, saved: Mapping[str, Any]) -> None:
+        if self.optimizer is None:
+            raise FuselineError("the graph has no optimizer to load a state into")
+        self._state.arrays[names.STEP][:] = saved["step"]
+        for name, moments in saved["state"].items():
+            for kind, array in moments.items():
+                self.moments(kind)[name][...] = array
+
+    # -- setting up
+
+    def _allocate(self) -> State:
+        state = State()
+        graph = self.model.graph
+        held = {*self._updates.values()} | {str(p.value) for p in self.model.parameters if p.value}
+        for name in graph.initializers:
+            if name in held:
+                state.add(name, initial(self.model, name))
+        if self.optimizer is not None:
+            settings_.allocate(state, self.optimizer)
+        inputs = {v.name: v for v in graph.inputs}
+        moments = [m for group in self.optimizer.moments for m in group] if self.optimizer else []
+        for name in (*moments, *self._updates.values()):
+            if name in inputs and name not in state.arrays:
+                state.add_zeros(inputs[name])
+        return state
+
+    def _targets(self) -> dict[str, str]:
+        """Output → the state whose memory it is written to."""
+        targets = dict(self._updates)
+        state, outputs = self._state, {str(v.name): v for v in self.model.graph.outputs}
+        for value in self.model.parameters.trainable_values():
+            name = gradient_name(value)
+            if name in outputs and name not in targets:
+                state.add_zeros(outputs[name])
+                targets[name] = name
+            elif name in targets:
+                # The accumulated gradient is its buffer.
+                state.add(name, state.arrays[targets[name]])
+        return targets
+
+    def _session(self, model: Model) -> ort.InferenceSession:
+        return cache.get(with_inputs(model, self._state.arrays), optimize=self.optimize, threads=self.threads)
+
+    def _seed(self, seed: int | None) -> Array:
+        drawn = seed if seed is not None else int(self._random.integers(2**31 - 1))
+        ort.set_seed(drawn)
+        return np.array([drawn], np.int64)
+
+
+def _forward_outputs(model: Model) -> list[str]:
+    gradients = {gradient_name(v) for v in model.parameters.trainable_values()}
+    written = updates(model)
+    return [
+        str(o.name)
+        for o in model.graph.outputs
+        if o.name not in gradients and o.name not in written and not str(o.name).startswith("optimizer.")
+    ]

@@ -1,0 +1,158 @@
+"""The pass `insert-optimizer`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import onnx_ir as ir
+
+from fuseline.engine.errors import PassError
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.training import optimizer as names
+from fuseline.engine.training.gradients import gradient_name
+from fuseline.engine.training.optimizer import GraphOptimizer
+from fuseline.passes.training import stock_optimizer
+
+__all__ = ["InsertOptimizer"]
+
+_MOMENTS = {"adamw": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",)}
+_KERNELS = {"adamw": "FusedAdamW", "sgd": "FusedSgd"}
+
+
+class InsertOptimizer(Pass):
+    """gradients → one operator that clips them by global norm and updates every parameter in place
+
+    AdamW and SGD follow torch exactly. Rates, decay, clipping and the step are inputs (`optimizer.…`), so
+    that schedules need no new graph; moments are inputs named after their parameter. With `kernels` off the
+    update is made of standard operators.
+    """
+
+    name = "insert-optimizer"
+    phase = "post-gradient"
+    ensures = ("optimizer",)
+    kind: Literal["adamw", "sgd"] = "adamw"
+    momentum: bool = True
+    """For SGD: keep a momentum buffer."""
+    nesterov: bool = False
+    skip_nonfinite: bool = False
+    """Leave everything as it is when the gradients' norm is infinite or not a number."""
+    kernels: bool = True
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        if GraphOptimizer.of(model) is not None:
+            raise PassError("the graph has an optimizer already", hint="use 'insert-optimizer' once")
+        if not rewriter.permit("model", self.summary()):
+            return 0
+        graph = model.graph
+        outputs = {o.name: o for o in graph.outputs}
+        values = [v for v in model.parameters.trainable_values() if gradient_name(v) in outputs]
+        accumulate = "accumulating" in model.established()
+        made = GraphOptimizer(self.kind, values, self._moments(model, values), accumulate)
+        gradients = [outputs[gradient_name(v)] for v in values]
+        inputs = _declare(graph)
+        tensors = [[graph.initializers[v] for v in values], gradients, *_states(graph, made)]
+        if not accumulate:
+            # Nobody outside needs them now; what is no output need not outlive the step.
+            for gradient in gradients:
+                graph.outputs.remove(gradient)
+        inputs[names.APPLY] = _after_all_outputs(graph, rewriter, inputs[names.APPLY], gradients)
+        if self.kernels:
+            self._insert_kernel(graph, rewriter, inputs, tensors, accumulate)
+        else:
+            stock_optimizer.insert(model, rewriter, self, inputs, tensors, accumulate)
+        made.record(model)
+        rewriter.count("parameters", len(values))
+        return rewriter.changes
+
+    def _moments(self, model: Model, values: list[str]) -> list[list[str]]:
+        kinds = _MOMENTS[self.kind] if self.kind == "adamw" or self.momentum else ()
+        return [[f"{v}.{kind}" for v in values] for kind in kinds]
+
+    def _insert_kernel(
+        self,
+        graph: ir.Graph,
+        rewriter: Rewriter,
+        inputs: dict[str, ir.Value],
+        tensors: list[list[ir.Value]],
+        accumulate: bool,
+    ) -> None:
+        attributes = {"skip_nonfinite": int(self.skip_nonfinite), "zero_gradients": int(accumulate)}
+        if self.kind == "sgd":
+            attributes["nesterov"] = int(self.nesterov)
+        applied = ir.Value(name=names.APPLIED, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([1]))
+        norm = ir.Value(name=names.GRADIENT_NORM, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1]))
+        node = ir.node(
+            _KERNELS[self.kind],
+            [*inputs.values(), *(t for group in tensors for t in group)],
+            attributes,
+            domain="fuseline",
+            outputs=[applied, norm],
+        )
+        graph.opset_imports.setdefault("fuseline", 1)
+        rewriter.adopt(graph, node, replaces=[])
+        graph.append(node)
+        graph.outputs.extend([applied, norm])
+
+
+def _declare(graph: ir.Graph) -> dict[str, ir.Value]:
+    """The optimizer's own inputs, in the order in which the operators take them."""
+    kinds: dict[str, tuple[ir.DataType, int | str]] = {
+        names.LEARNING_RATE: (ir.DataType.DOUBLE, "optimizer_rates"),
+        names.WEIGHT_DECAY: (ir.DataType.DOUBLE, "optimizer_decays"),
+        names.HYPER: (ir.DataType.DOUBLE, "optimizer_hyper"),
+        names.STEP: (ir.DataType.INT64, 1),
+        names.MAX_NORM: (ir.DataType.FLOAT, 1),
+        names.GRADIENT_SCALE: (ir.DataType.FLOAT, 1),
+        names.APPLY: (ir.DataType.BOOL, 1),
+    }
+    made = {
+        name: ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape([size]))
+        for name, (dtype, size) in kinds.items()
+    }
+    graph.inputs.extend(made.values())
+    return made
+
+
+def _states(graph: ir.Graph, optimizer: GraphOptimizer) -> list[list[ir.Value]]:
+    groups = []
+    for group in optimizer.moments:
+        made = [
+            ir.Value(name=name, type=graph.initializers[v].type, shape=graph.initializers[v].shape)
+            for name, v in zip(group, optimizer.values, strict=True)
+        ]
+        graph.inputs.extend(made)
+        groups.append(made)
+    return groups
+
+
+def _after_all_outputs(
+    graph: ir.Graph, rewriter: Rewriter, apply: ir.Value, gradients: list[ir.Value]
+) -> ir.Value:
+    """`apply`, made to depend on outputs that the gradients do not need.
+
+    The optimizer overwrites parameters that such an output may still have to read.
+    """
+    needed = _ancestors(gradients)
+    for output in [o for o in graph.outputs if o not in needed and o not in gradients]:
+        size = ir.node("Size", [output])
+        zero = ir.node("Constant", [], {"value": ir.tensor(0)})
+        done = ir.node("GreaterOrEqual", [size.outputs[0], zero.outputs[0]])
+        both = ir.node("And", [apply, done.outputs[0]])
+        for node in (size, zero, done, both):
+            rewriter.adopt(graph, node, replaces=[])
+            graph.append(node)
+        apply = both.outputs[0]
+    return apply
+
+
+def _ancestors(values: list[ir.Value]) -> set[ir.Value]:
+    pending, seen = list(values), set(values)
+    while pending:
+        producer = pending.pop().producer()
+        for value in producer.inputs if producer is not None else ():
+            if value is not None and value not in seen:
+                seen.add(value)
+                pending.append(value)
+    return seen

@@ -1,0 +1,191 @@
+"""The training step against torch: both modes, accumulation, shapes, state and binding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fuseline.engine.errors import FuselineError, ModelError
+from fuseline.engine.model import Model
+from fuseline.engine.parameters import Parameter
+from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.training.sessions import SessionCache, cache
+from fuseline.engine.training.settings import OptimizerSettings
+from fuseline.engine.training.step import TrainingStep
+
+GRADIENTS = "complete-layer-norm,complete-cross-entropy,differentiate"
+STOCK = f"{GRADIENTS},insert-optimizer{{kernels=false}}"
+STOCK_SGD = f"{GRADIENTS},insert-optimizer{{kernels=false,kind=sgd}}"
+STOCK_ACCUMULATING = f"{GRADIENTS},accumulate-gradients,insert-optimizer{{kernels=false}}"
+
+
+TEXT = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[N,6] x, int64[N] labels) => (float loss, float[N,3] logits)
+{
+  h = Gemm<transB=1>(x, w1, b1)
+  n = LayerNormalization(h, scale, bias)
+  r = Relu(n)
+  logits = Gemm<transB=1>(r, w2, b2)
+  loss = SoftmaxCrossEntropyLoss(logits, labels)
+}
+"""
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.l1, self.norm, self.l2 = torch.nn.Linear(6, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        logits = self.l2(torch.relu(self.norm(self.l1(x))))
+        return torch.nn.functional.cross_entropy(logits, labels)
+
+
+NAMES = {
+    "l1.weight": "w1",
+    "l1.bias": "b1",
+    "norm.weight": "scale",
+    "norm.bias": "bias",
+    "l2.weight": "w2",
+    "l2.bias": "b2",
+}
+
+
+def exported(net: Net, pipeline: str) -> Model:
+    """The network's graph after `pipeline`."""
+    parameters = {NAMES[n]: p.detach().numpy().copy() for n, p in net.named_parameters()}
+    declared = ", ".join(
+        f"float[{','.join(map(str, a.shape))}] {n} = {{{','.join(map(repr, a.ravel().tolist()))}}}"
+        for n, a in parameters.items()
+    )
+    model = Model.from_text(TEXT.replace("logits)\n", f"logits)\n<{declared}>\n", 1))
+    for name, value in NAMES.items():
+        model.parameters.add(Parameter(name=name, value=value, shape=parameters[value].shape))
+    model.facts["train"] = True
+    return Pipeline.parse(pipeline).run(model).model
+
+
+def batch(seed: int, size: int = 5) -> dict[str, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    return {
+        "x": torch.from_numpy(rng.standard_normal((size, 6)).astype(np.float32)),
+        "labels": torch.from_numpy(rng.integers(0, 3, size)),
+    }
+
+
+@pytest.fixture
+def net() -> Net:
+    torch.set_num_threads(1)
+    return Net()
+
+
+def close(got: object, expected: torch.Tensor) -> None:
+    np.testing.assert_allclose(got, expected.detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_torch_mode_gives_torchs_gradients_at_any_batch_size(net: Net) -> None:
+    step = TrainingStep(exported(net, GRADIENTS), threads=1)
+    for size in (5, 1, 9):
+        net.zero_grad()
+        loss = net(**batch(size, size))
+        loss.backward()
+        close(step.run(batch(size, size))["loss"], loss)
+        for name, parameter in net.named_parameters():
+            assert parameter.grad is not None
+            close(step.gradients[name], parameter.grad)
+
+
+def test_bound_tensors_are_read_where_they_are(net: Net) -> None:
+    step = TrainingStep(exported(net, GRADIENTS), threads=1)
+    step.bind(dict(net.named_parameters()))
+    with torch.no_grad():
+        net.l1.weight.mul_(0.5)
+    close(step.run(batch(0))["loss"], net(**batch(0)))
+    assert np.shares_memory(step.parameters["l1.weight"], net.l1.weight.detach().numpy())
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_native_mode_follows_torch(net: Net, kind: str) -> None:
+    settings = OptimizerSettings(learning_rate=1e-2, weight_decay=0.1, max_norm=0.5, momentum=0.9)
+    step = TrainingStep(exported(net, STOCK if kind == "adamw" else STOCK_SGD), threads=1, settings=settings)
+    optimizer: torch.optim.Optimizer = (
+        torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=0.1)
+        if kind == "adamw"
+        else torch.optim.SGD(net.parameters(), lr=1e-2, weight_decay=0.1, momentum=0.9)
+    )
+    for i in range(8):
+        optimizer.zero_grad()
+        loss = net(**batch(i))
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        optimizer.step()
+        got = step.run(batch(i), ["loss", "optimizer.gradient_norm"])
+        close(got["loss"], loss)
+        close(got["optimizer.gradient_norm"][0], norm)
+    for name, parameter in net.named_parameters():
+        close(step.parameters[name], parameter)
+
+
+def test_accumulation_equals_one_large_batch(net: Net) -> None:
+    one = TrainingStep(exported(net, STOCK), threads=1)
+    parts = TrainingStep(exported(net, STOCK_ACCUMULATING), threads=1)
+    for i in range(2):
+        whole = batch(i, 8)
+        one.run(whole)
+        for rows in (slice(0, 4), slice(4, 8)):
+            parts.run({k: v[rows] for k, v in whole.items()}, loss_scale=0.5, apply=rows.stop == 8)
+    for name, array in one.parameters.items():
+        np.testing.assert_allclose(parts.parameters[name], array, atol=1e-6)
+
+
+def test_withholding_an_update_needs_accumulation(net: Net) -> None:
+    step = TrainingStep(exported(net, STOCK), threads=1)
+    with pytest.raises(FuselineError, match="does not accumulate"):
+        step.run(batch(0), apply=False)
+
+
+def test_evaluation_uses_current_weights_and_needs_no_labels_for_logits(net: Net) -> None:
+    step = TrainingStep(exported(net, STOCK), threads=1)
+    step.run(batch(0))
+    net.load_state_dict({k: torch.from_numpy(v) for k, v in step.state_dict().items()})
+    close(step.evaluate(batch(1))["loss"], net(**batch(1)))
+    logits = step.evaluate({"x": batch(1)["x"]}, ["logits"])["logits"]
+    assert logits.shape == (5, 3)
+
+
+def test_state_round_trips(net: Net) -> None:
+    first = TrainingStep(exported(net, STOCK), threads=1)
+    for i in range(3):
+        first.run(batch(i))
+    second = TrainingStep(exported(net, STOCK), threads=1)
+    second.load_state_dict(first.state_dict())
+    second.load_optimizer_state(first.optimizer_state())
+    assert first.run(batch(7))["loss"] == second.run(batch(7))["loss"]
+    for name, array in first.parameters.items():
+        np.testing.assert_array_equal(second.parameters[name], array)
+
+
+def test_what_is_wrong_is_named(net: Net) -> None:
+    step = TrainingStep(exported(net, GRADIENTS), threads=1)
+    with pytest.raises(ModelError, match="the batch has no 'labels'"):
+        step.run({"x": batch(0)["x"]})
+    with pytest.raises(ModelError, match=r"no parameter 'l3.weight'"):
+        step.load_state_dict({"l3.weight": np.zeros(3)})
+    with pytest.raises(ModelError, match=r"'l1.bias' has shape \(2,\), but the graph was made for \(8,\)"):
+        step.load_state_dict({"l1.bias": np.zeros(2)})
+    with pytest.raises(FuselineError, match="no gradients yet"):
+        TrainingStep(exported(net, "complete-layer-norm"))
+
+
+def test_sessions_are_shared_and_bounded(net: Net) -> None:
+    cache.clear()
+    for _ in range(3):
+        TrainingStep(exported(net, GRADIENTS), threads=1)
+    assert len(cache) == 1
+    small = SessionCache(capacity=1)
+    for pipeline in (GRADIENTS, STOCK):
+        small.get(exported(net, pipeline), optimize="none", threads=1)
+    assert len(small) == 1
