@@ -9,7 +9,16 @@ import onnx_ir as ir
 from fuseline.engine.model import Model
 from fuseline.engine.rewriter import Rewriter
 
-__all__ = ["bypass", "has_references", "is_op", "nodes_of", "only_user", "opset_of", "subgraphs"]
+__all__ = [
+    "bypass",
+    "function_graphs",
+    "has_references",
+    "is_op",
+    "nodes_of",
+    "only_user",
+    "opset_of",
+    "subgraphs",
+]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -25,6 +34,12 @@ def nodes_of(model: Model, *op_types: str) -> Iterator[ir.Node]:
         for node in graph:
             if node.op_type in op_types and node.domain in STANDARD_DOMAINS:
                 yield node
+
+
+def function_graphs(model: Model) -> set[ir.Graph]:
+    """The bodies of functions and what is nested in them, where initializers are not allowed."""
+    bodies = [f.graph for f in model.ir.functions.values()]
+    return {g for body in bodies for g in (body, *body.subgraphs())}
 
 
 def has_references(node: ir.Node) -> bool:

@@ -1,0 +1,170 @@
+"""Arithmetic on dimensions that may be symbolic.
+
+A dimension is a number, a name or a sum of products such as "2*N*S + 1", or None when nothing is known. Sums
+are kept in one canonical spelling, so two dimensions are provably equal exactly when they compare equal.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+__all__ = [
+    "Dim",
+    "Dims",
+    "add",
+    "dims_of",
+    "divide",
+    "equal",
+    "known",
+    "multiply",
+    "product",
+    "shape_of",
+    "subtract",
+]
+
+Dim = int | str | None
+Dims = tuple[Dim, ...]
+
+_Polynomial = dict[tuple[str, ...], int]
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+
+
+def dims_of(value: ir.Value | None) -> Dims | None:
+    """The value's shape; None if not even the rank is known."""
+    shape = value.shape if value is not None else None
+    if shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else d.value for d in shape)
+
+
+def shape_of(dims: Dims) -> ir.Shape:
+    return ir.Shape(dims)
+
+
+def known(dims: Dims | None) -> tuple[int, ...] | None:
+    """The dims if all are numbers."""
+    if dims is None or not all(isinstance(d, int) for d in dims):
+        return None
+    return dims  # type: ignore[return-value]
+
+
+def equal(a: Dims | None, b: Dims | None) -> bool:
+    """Whether the shapes are provably the same."""
+    return a is not None and a == b and None not in a
+
+
+def add(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    left, right = _polynomial(a), _polynomial(b)
+    if left is None or right is None:
+        return a if b == 0 else b if a == 0 else None
+    return _canonical(_sum(left, right, 1))
+
+
+def subtract(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
+    left, right = _polynomial(a), _polynomial(b)
+    if left is None or right is None:
+        return a if b == 0 else None
+    return _canonical(_sum(left, right, -1))
+
+
+def multiply(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    left, right = _polynomial(a), _polynomial(b)
+    if left is None or right is None:
+        return a if b == 1 else b if a == 1 else None
+    made: _Polynomial = {}
+    for factors, count in left.items():
+        for others, times in right.items():
+            key = tuple(sorted((*factors, *others)))
+            made[key] = made.get(key, 0) + count * times
+    return _canonical(made)
+
+
+def divide(a: Dim, b: Dim) -> Dim:
+    """a / b where it goes without remainder (numbers round down); None where that is not certain."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b else None
+    if b == 1:
+        return a
+    if a is not None and a == b:
+        return 1
+    left, right = _polynomial(a), _polynomial(b)
+    if left is None or right is None or len(right) != 1:
+        return None
+    [(divisor, by)] = right.items()
+    made: _Polynomial = {}
+    for factors, count in left.items():
+        rest = _without(factors, divisor)
+        if rest is None or not by or count % by:
+            return None
+        made[rest] = count // by
+    return _canonical(made)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    total: Dim = 1
+    for dim in dims:
+        total = multiply(total, dim)
+    return total
+
+
+def _sum(left: _Polynomial, right: _Polynomial, sign: int) -> _Polynomial:
+    made = dict(left)
+    for factors, count in right.items():
+        made[factors] = made.get(factors, 0) + sign * count
+    return made
+
+
+def _without(factors: tuple[str, ...], divisor: tuple[str, ...]) -> tuple[str, ...] | None:
+    rest = list(factors)
+    for factor in divisor:
+        if factor not in rest:
+            return None
+        rest.remove(factor)
+    return tuple(rest)
+
+
+def _canonical(polynomial: _Polynomial) -> Dim:
+    terms = {f: c for f, c in polynomial.items() if c}
+    if not any(terms):
+        return terms.get((), 0)
+    ordered = sorted(terms, key=lambda f: (-len(f), f))
+    return " + ".join(_term(f, terms[f]) for f in ordered)
+
+
+def _term(factors: tuple[str, ...], count: int) -> str:
+    parts = [str(count)] if count != 1 or not factors else []
+    return "*".join([*parts, *factors])
+
+
+def _polynomial(dim: Dim) -> _Polynomial | None:
+    if isinstance(dim, int):
+        return {(): dim}
+    return _parse(dim) if dim is not None else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse(text: str) -> _Polynomial | None:
+    """A sum of products of names and numbers; None for any other spelling, which stays opaque."""
+    made: _Polynomial = {}
+    for term in text.split(" + "):
+        count, factors = 1, []
+        for factor in term.split("*"):
+            if re.fullmatch(r"-?\d+", factor):
+                count *= int(factor)
+            elif _NAME.fullmatch(factor):
+                factors.append(factor)
+            else:
+                return None
+        key = tuple(sorted(factors))
+        made[key] = made.get(key, 0) + count
+    return made

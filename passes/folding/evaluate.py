@@ -1,0 +1,63 @@
+"""The value of a node whose inputs are constants: numpy for what is common, ONNX Runtime for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from fuseline.engine import runtime
+from fuseline.engine.errors import ModelError
+from fuseline.engine.model import Model
+from fuseline.passes.folding.numpy_operators import OPERATORS, Operands
+
+__all__ = ["evaluate"]
+
+Array = npt.NDArray[Any]
+
+
+def evaluate(model: Model, node: ir.Node, inputs: Sequence[Array | None], opset: int) -> list[Array] | None:
+    """The node's outputs, or None if nobody can compute them."""
+    operator = OPERATORS.get(node.op_type)
+    if operator is not None and all(a is None or a.dtype.kind in "fiub" for a in inputs):
+        with np.errstate(all="ignore"):
+            made = operator(Operands(node, inputs, opset))
+        if made is not None:
+            return made if isinstance(made, list) else [made]
+    return _run(model, node, inputs)
+
+
+def _run(model: Model, node: ir.Node, inputs: Sequence[Array | None]) -> list[Array] | None:
+    """Run the node alone, exactly as ONNX Runtime would at its place."""
+    feeds: dict[str, Array] = {}
+    values: list[ir.Value | None] = []
+    for index, array in enumerate(inputs):
+        if array is None:
+            values.append(None)
+            continue
+        tensor = ir.tensor(array)
+        value = ir.val(f"in{index}", dtype=tensor.dtype, shape=array.shape)
+        values.append(value)
+        feeds[f"in{index}"] = array
+    attributes = list(node.attributes.values())
+    alone = ir.Node(node.domain, node.op_type, values, attributes, num_outputs=len(node.outputs))
+    for index, (output, original) in enumerate(zip(alone.outputs, node.outputs, strict=True)):
+        output.name = f"out{index}" if original.name else None
+        output.type = original.type
+    graph = ir.Graph(
+        [v for v in values if v is not None],
+        [v for v in alone.outputs if v.name],
+        nodes=[alone],
+        opset_imports=dict(model.graph.opset_imports),
+        name="one",
+    )
+    try:
+        session = runtime.session(Model(ir.Model(graph, ir_version=min(model.ir.ir_version, 10))), threads=1)
+        found = runtime.run(session, feeds)
+    except (ModelError, TypeError, ValueError):
+        return None
+    made = list(found.values())
+    return made if all(isinstance(a, np.ndarray) for a in made) else None

@@ -1,0 +1,114 @@
+"""The pass `fold-constants`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from fuseline.engine.constants import is_constant
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.passes.cleanup.support import STANDARD_DOMAINS, function_graphs, has_references, opset_of
+from fuseline.passes.folding.dims import dims_of, known
+from fuseline.passes.folding.evaluate import evaluate
+from fuseline.passes.folding.materialize import materialize
+from fuseline.passes.folding.shape_values import ShapeValues
+
+__all__ = ["FoldConstants"]
+
+Array = npt.NDArray[Any]
+
+# Random or stateful, not a computation, or (quantization) a deliberate choice of how weights are stored.
+_NEVER = {
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"),
+    *("Constant", "Dropout", "If", "Loop", "Scan", "SequenceMap"),
+    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+}
+
+
+class FoldConstants(Pass):
+    """a node whose output is known → an initializer
+
+    Known means: all inputs are constants, or shape arithmetic proves every element (`Gather(Shape(x), 1)` of
+    a float[N,3] is 3, whatever N). Trainable parameters are not constants. A node is left alone if folding
+    would make the model grow by more than `growth` bytes, counting the inputs that are no longer needed.
+    """
+
+    name = "fold-constants"
+    growth: int = 16 << 20
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        in_functions = function_graphs(model)
+        for graph in list(model.graphs()):
+            values = ShapeValues(model)
+            for node in graph:
+                outputs = self._fold(model, node, values, rewriter)
+                if outputs is not None and rewriter.permit(node, "constant"):
+                    materialize(rewriter, node, outputs, as_nodes=graph in in_functions)
+        return rewriter.changes
+
+    def _fold(
+        self, model: Model, node: ir.Node, values: ShapeValues, rewriter: Rewriter
+    ) -> Sequence[Array] | None:
+        shape_value = values.visit(node)
+        if node.op_type in _NEVER or node.domain not in STANDARD_DOMAINS or has_references(node):
+            return None
+        if shape_value is not None and shape_value.numbers is not None:
+            array = np.array(shape_value.numbers, _integer_type(node))
+            return [array if shape_value.rank else array.reshape(())]
+        if node.inputs and all(v is None or is_constant(model, v) for v in node.inputs):
+            return self._evaluate(model, node, rewriter)
+        return None
+
+    def _evaluate(self, model: Model, node: ir.Node, rewriter: Rewriter) -> Sequence[Array] | None:
+        tensors = [_tensor(v) for v in node.inputs]
+        freed = sum(t.nbytes for t, v in zip(tensors, node.inputs, strict=True) if t and v and _is_last(v))
+        expected = _expected_bytes(node)
+        if expected is not None and expected - freed > self.growth:
+            rewriter.reject(node, _too_large(expected - freed, self.growth))
+            return None
+        if any(t is not None and t.dtype == ir.DataType.STRING for t in tensors):
+            return None
+        arrays = [t.numpy() if t is not None else None for t in tensors]
+        outputs = evaluate(model, node, arrays, opset_of(model, node))
+        if outputs is None or len(outputs) != len(node.outputs):
+            rewriter.reject(node, "its inputs are constants, but it cannot be evaluated")
+            return None
+        grown = sum(a.nbytes for a in outputs) - freed
+        if grown > self.growth:
+            rewriter.reject(node, _too_large(grown, self.growth))
+            return None
+        return outputs
+
+
+def _integer_type(node: ir.Node) -> Any:
+    if node.op_type in ("Shape", "Size") or node.outputs[0].dtype is None:
+        return np.int64
+    return node.outputs[0].dtype.numpy()
+
+
+def _tensor(value: ir.Value | None) -> Any:
+    return ir.convenience.get_const_tensor(value, propagate_shape_type=False) if value is not None else None
+
+
+def _is_last(value: ir.Value) -> bool:
+    return len(value.uses()) == 1 and not value.is_graph_output() and not value.is_graph_input()
+
+
+def _expected_bytes(node: ir.Node) -> int | None:
+    """The size of the first output, from its inferred shape."""
+    output = node.outputs[0]
+    shape = known(dims_of(output))
+    if shape is None or output.dtype is None:
+        return None
+    return int(math.prod(shape) * output.dtype.itemsize)
+
+
+def _too_large(grown: int, limit: int) -> str:
+    return f"the model would grow by {grown:,} bytes; the option growth allows {limit:,}"

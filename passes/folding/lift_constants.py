@@ -1,0 +1,45 @@
+"""The pass `lift-constants`."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.passes.cleanup.support import function_graphs, has_references, nodes_of
+
+__all__ = ["LiftConstants"]
+
+
+class LiftConstants(Pass):
+    """Constant() → an initializer of the same name
+
+    Constants stay nodes in function bodies, which have no initializers, and where they are graph outputs.
+    """
+
+    name = "lift-constants"
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        in_functions = function_graphs(model)
+        for node in nodes_of(model, "Constant"):
+            value = node.outputs[0]
+            if node.graph in in_functions or value.is_graph_output() or has_references(node):
+                continue
+            tensor = ir.convenience.get_const_tensor(value, propagate_shape_type=False)
+            if tensor is not None and rewriter.permit(node, "constant node"):
+                _lift(rewriter, node, tensor)
+        return rewriter.changes
+
+
+def _lift(rewriter: Rewriter, node: ir.Node, tensor: ir.TensorProtocol) -> None:
+    graph, old = node.graph, node.outputs[0]
+    assert isinstance(graph, ir.Graph)
+    assert old.name is not None
+    name, old.name = old.name, f"{old.name}_lifted"
+    tensor.name = name
+    shape = ir.Shape(tensor.shape.numpy())
+    new = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=shape)
+    graph.register_initializer(new)
+    old.replace_all_uses_with(new)
+    rewriter.remove(node)

@@ -1,0 +1,254 @@
+"""Operators of constant folding in numpy: those that exporters leave behind by the hundred.
+
+Each returns the output, a list of outputs, or None to decline a case that is left to ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+__all__ = ["OPERATORS", "Operands"]
+
+Array = npt.NDArray[Any]
+Made = Array | list[Array] | None
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A node with the contents of its inputs."""
+
+    node: ir.Node
+    inputs: Sequence[Array | None]
+    opset: int
+
+    def __getitem__(self, index: int) -> Array:
+        array = self.inputs[index]
+        assert array is not None
+        return array
+
+    def has(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def integers(self, index: int, attribute: str) -> list[int] | None:
+        """Integers given as an input or, in older operator versions, as an attribute."""
+        if self.has(index):
+            return [int(i) for i in self[index].reshape(-1)]
+        given = self.node.attributes.get_ints(attribute)
+        return list(given) if given is not None else None
+
+    def attribute(self, name: str, default: int) -> int:
+        return self.node.attributes.get_int(name, default)
+
+
+def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Operands], Made]:
+    def operator(o: Operands) -> Made:
+        return np.asarray(function(o[0], o[1])) if o.opset >= 7 else None
+
+    return operator
+
+
+def _unary(function: Callable[[Array], Array]) -> Callable[[Operands], Made]:
+    def operator(o: Operands) -> Made:
+        return np.asarray(function(o[0]), dtype=o[0].dtype)
+
+    return operator
+
+
+def _divide(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.asarray(a / b)
+    # Integers round towards zero. A zero divisor is undefined; keep it a node that fails at its place.
+    quotient = np.floor_divide(a, b)
+    inexact = (np.remainder(a, b) != 0) & ((a < 0) != (b < 0))
+    return np.asarray(quotient + inexact, dtype=a.dtype)
+
+
+def _div(o: Operands) -> Made:
+    if o.opset < 7 or (o[1].dtype.kind != "f" and not o[1].all()):
+        return None
+    return _divide(o[0], o[1])
+
+
+def _cast(o: Operands) -> Made:
+    dtype = ir.DataType(o.attribute("to", 1))
+    if dtype == ir.DataType.STRING or o[0].dtype.kind not in "fiub":
+        return None
+    target = np.dtype(dtype.numpy())
+    if target.kind not in "fiub" or (
+        o[0].dtype.kind == "f" and target.kind in "iu" and not _fits(o[0], target)
+    ):
+        return None
+    return o[0].astype(target)
+
+
+def _fits(array: Array, target: np.dtype[Any]) -> bool:
+    """Whether every element has a value in an integer type; conversions of others differ by machine."""
+    limits = np.iinfo(target)
+    return bool(
+        np.isfinite(array).all() and (array >= limits.min).all() and (array < float(limits.max)).all()
+    )
+
+
+def _reshape(o: Operands) -> Made:
+    target = o.integers(1, "shape")
+    if target is None:
+        return None
+    if not o.attribute("allowzero", 0):
+        if any(d == 0 and i >= o[0].ndim for i, d in enumerate(target)):
+            return None
+        target = [o[0].shape[i] if d == 0 else d for i, d in enumerate(target)]
+    return o[0].reshape(target) if -1 not in target or o[0].size else None
+
+
+def _transpose(o: Operands) -> Made:
+    return np.ascontiguousarray(o[0].transpose(o.node.attributes.get_ints("perm")))
+
+
+def _squeeze(o: Operands) -> Made:
+    axes = o.integers(1, "axes")
+    return o[0].squeeze(None if axes is None else tuple(axes))
+
+
+def _unsqueeze(o: Operands) -> Made:
+    axes = o.integers(1, "axes")
+    return np.expand_dims(o[0], tuple(axes)) if axes is not None else None
+
+
+def _flatten(o: Operands) -> Made:
+    axis = o.attribute("axis", 1)
+    axis = axis + o[0].ndim if axis < 0 else axis
+    return o[0].reshape(int(np.prod(o[0].shape[:axis])), -1) if o[0].size else None
+
+
+def _concat(o: Operands) -> Made:
+    axis = o.node.attributes.get_int("axis")
+    return np.concatenate([o[i] for i in range(len(o.inputs))], axis=axis) if axis is not None else None
+
+
+def _gather(o: Operands) -> Made:
+    axis, indices = o.attribute("axis", 0), o[1]
+    if o[0].ndim == 0 or (indices.size and not _in_range(indices, o[0].shape[axis])):
+        return None
+    return np.asarray(np.take(o[0], indices, axis=axis))
+
+
+def _in_range(indices: Array, size: int) -> bool:
+    return bool(indices.min() >= -size and indices.max() < size)
+
+
+def _slice(o: Operands) -> Made:
+    starts, ends = o.integers(1, "starts"), o.integers(2, "ends")
+    if starts is None or ends is None:
+        return None
+    axes = o.integers(3, "axes") or list(range(len(starts)))
+    steps = o.integers(4, "steps") or [1] * len(starts)
+    index: list[slice] = [slice(None)] * o[0].ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        stop = None if step < 0 and end < -o[0].shape[axis] else end
+        index[axis] = slice(start, stop, step)
+    return np.ascontiguousarray(o[0][tuple(index)])
+
+
+def _split(o: Operands) -> Made:
+    axis, count = o.attribute("axis", 0), len(o.node.outputs)
+    size = o[0].shape[axis]
+    sizes = o.integers(1, "split") or ([size // count] * count if size % count == 0 else None)
+    if sizes is None:
+        return None
+    return [np.ascontiguousarray(p) for p in np.split(o[0], np.cumsum(sizes)[:-1], axis=axis)]
+
+
+def _expand(o: Operands) -> Made:
+    return np.broadcast_to(o[0], np.broadcast_shapes(o[0].shape, tuple(o[1])))
+
+
+def _constant_of_shape(o: Operands) -> Made:
+    value = o.node.attributes.get_tensor("value")
+    element = value.numpy().reshape(()) if value is not None else np.zeros((), np.float32)
+    return np.broadcast_to(element, tuple(int(i) for i in o[0]))
+
+
+def _range(o: Operands) -> Made:
+    start, limit, step = (o[i].reshape(()) for i in range(3))
+    if o[0].dtype.kind != "i" or not step:
+        return None
+    return np.arange(int(start), int(limit), int(step), dtype=o[0].dtype)
+
+
+def _shape(o: Operands) -> Made:
+    shape = o[0].shape
+    return np.array(shape[o.attribute("start", 0) : o.attribute("end", len(shape))], np.int64)
+
+
+def _reduce(function: Callable[..., Any]) -> Callable[[Operands], Made]:
+    def operator(o: Operands) -> Made:
+        if o[0].dtype.kind not in "fi" or o.attribute("noop_with_empty_axes", 0):
+            return None
+        axes = o.integers(1, "axes")
+        keep = bool(o.attribute("keepdims", 1))
+        return np.asarray(function(o[0], axis=tuple(axes) if axes else None, keepdims=keep), dtype=o[0].dtype)
+
+    return operator
+
+
+def _where(o: Operands) -> Made:
+    return np.where(o[0], o[1], o[2])
+
+
+def _variadic(function: Callable[[Array, Array], Array]) -> Callable[[Operands], Made]:
+    def operator(o: Operands) -> Made:
+        made = o[0]
+        for index in range(1, len(o.inputs)):
+            made = function(made, o[index])
+        return np.asarray(made) if o.opset >= 8 else None
+
+    return operator
+
+
+OPERATORS: dict[str, Callable[[Operands], Made]] = {
+    "Identity": lambda o: o[0],
+    "Add": _binary(np.add),
+    "Sub": _binary(np.subtract),
+    "Mul": _binary(np.multiply),
+    "Div": _div,
+    "Equal": _binary(np.equal),
+    "Less": _binary(np.less),
+    "LessOrEqual": _binary(np.less_equal),
+    "Greater": _binary(np.greater),
+    "GreaterOrEqual": _binary(np.greater_equal),
+    "And": _binary(np.logical_and),
+    "Or": _binary(np.logical_or),
+    "Xor": _binary(np.logical_xor),
+    "Min": _variadic(np.minimum),
+    "Max": _variadic(np.maximum),
+    "Not": _unary(np.logical_not),
+    "Neg": _unary(np.negative),
+    "Abs": _unary(np.abs),
+    "Sqrt": _unary(np.sqrt),
+    "Floor": _unary(np.floor),
+    "Ceil": _unary(np.ceil),
+    "Reciprocal": _unary(lambda a: np.asarray(1 / a)),
+    "Cast": _cast,
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Flatten": _flatten,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Split": _split,
+    "Expand": _expand,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "Shape": _shape,
+    "Size": lambda o: np.asarray(o[0].size, np.int64),
+    "ReduceProd": _reduce(np.prod),
+    "Where": _where,
+}

@@ -1,0 +1,329 @@
+"""Output types and shapes of the common operators, with symbolic dimensions.
+
+A rule gets the node with what is known of its inputs and returns one (dtype, dims) per output; None stands
+for what it cannot tell. Operators without a rule go to ONNX's own inference (`schema_inference`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from fuseline.passes.folding import dims
+from fuseline.passes.folding.dims import Dim, Dims
+from fuseline.passes.folding.shape_values import ShapeValues
+
+__all__ = ["RULES", "Site", "Typing", "broadcast"]
+
+Typing = tuple[ir.DataType | None, Dims | None]
+BOOL, INT64 = ir.DataType.BOOL, ir.DataType.INT64
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node and what is known around it."""
+
+    node: ir.Node
+    values: ShapeValues
+
+    def value(self, index: int) -> ir.Value | None:
+        return self.node.inputs[index] if index < len(self.node.inputs) else None
+
+    def dims(self, index: int = 0) -> Dims | None:
+        return dims.dims_of(self.value(index))
+
+    def dtype(self, index: int = 0) -> ir.DataType | None:
+        value = self.value(index)
+        return value.dtype if value is not None else None
+
+    def numbers(self, index: int) -> tuple[int, ...] | None:
+        return self.values.numbers(self.value(index))
+
+    def attribute(self, name: str, default: int) -> int:
+        return self.node.attributes.get_int(name, default)
+
+    @property
+    def opset(self) -> int:
+        return self.values.opset(self.node)
+
+
+Rule = Callable[[Site], Sequence[Typing]]
+
+
+def broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
+    """The common shape of operands; None inside where it depends on what is not known."""
+    rank = 0
+    for shape in shapes:
+        if shape is None:
+            return None
+        rank = max(rank, len(shape))
+    padded = [(1,) * (rank - len(s)) + s for s in shapes if s is not None]
+    return tuple(_broadcast_dim(column) for column in zip(*padded, strict=True))
+
+
+def _broadcast_dim(column: Sequence[Dim]) -> Dim:
+    wider = {d for d in column if d != 1}
+    if len(wider) <= 1:
+        return next(iter(wider), 1)
+    # A number other than 1 decides, whatever the symbols turn out to be.
+    return next((d for d in wider if isinstance(d, int)), None)
+
+
+def same(site: Site) -> list[Typing]:
+    return [(site.dtype(), site.dims())]
+
+
+def elementwise(site: Site) -> list[Typing]:
+    return [(site.dtype(), broadcast([site.dims(i) for i in range(len(site.node.inputs))]))]
+
+
+def comparison(site: Site) -> list[Typing]:
+    return [(BOOL, broadcast([site.dims(0), site.dims(1)]))]
+
+
+def predicate(site: Site) -> list[Typing]:
+    return [(BOOL, site.dims())]
+
+
+def where(site: Site) -> list[Typing]:
+    return [(site.dtype(1), broadcast([site.dims(0), site.dims(1), site.dims(2)]))]
+
+
+def cast(site: Site) -> list[Typing]:
+    return [(ir.DataType(site.attribute("to", 1)), site.dims())]
+
+
+def shape(site: Site) -> list[Typing]:
+    found = site.values[site.node.outputs[0]]
+    return [(INT64, (len(found.items),) if found is not None else (None,))]
+
+
+def size(site: Site) -> list[Typing]:
+    return [(INT64, ())]
+
+
+def gather(site: Site) -> list[Typing]:
+    data, indices = site.dims(0), site.dims(1)
+    if data is None or indices is None:
+        return [(site.dtype(), None)]
+    axis = site.attribute("axis", 0) % max(len(data), 1)
+    return [(site.dtype(), data[:axis] + indices + data[axis + 1 :])]
+
+
+def concat(site: Site) -> list[Typing]:
+    shapes = [site.dims(i) for i in range(len(site.node.inputs))]
+    found = [s for s in shapes if s is not None]
+    if len(found) != len(shapes) or not found[0]:
+        return [(site.dtype(), None)]
+    axis = site.attribute("axis", 0) % len(found[0])
+    total: Dim = 0
+    for one in found:
+        total = dims.add(total, one[axis])
+    merged = [next((s[i] for s in found if isinstance(s[i], int)), d) for i, d in enumerate(found[0])]
+    merged[axis] = total
+    return [(site.dtype(), tuple(merged))]
+
+
+def reshape(site: Site) -> list[Typing]:
+    data, target = site.dims(0), site.values[site.value(1)]
+    if target is None:
+        rank = site.dims(1)
+        unknown = (None,) * rank[0] if rank and isinstance(rank[0], int) else None
+        return [(site.dtype(), unknown)]
+    return [(site.dtype(), reshaped(data, target.items, bool(site.attribute("allowzero", 0))))]
+
+
+def reshaped(data: Dims | None, target: Dims, allow_zero: bool) -> Dims:
+    made: list[Dim] = []
+    for index, wanted in enumerate(target):
+        if wanted == 0 and not allow_zero:
+            wanted = data[index] if data is not None and index < len(data) else None
+        made.append(wanted)
+    if -1 in made:
+        rest = dims.product(d for d in made if d != -1)
+        total = dims.product(data) if data is not None else None
+        made[made.index(-1)] = dims.divide(total, rest)
+    return tuple(made)
+
+
+def flatten(site: Site) -> list[Typing]:
+    data = site.dims()
+    if data is None:
+        return [(site.dtype(), (None, None))]
+    axis = site.attribute("axis", 1)
+    axis = axis + len(data) if axis < 0 else axis
+    return [(site.dtype(), (dims.product(data[:axis]), dims.product(data[axis:])))]
+
+
+def transpose(site: Site) -> list[Typing]:
+    data = site.dims()
+    if data is None:
+        return [(site.dtype(), None)]
+    perm = site.node.attributes.get_ints("perm") or range(len(data) - 1, -1, -1)
+    return [(site.dtype(), tuple(data[i] for i in perm))]
+
+
+def squeeze(site: Site) -> list[Typing]:
+    data, axes = site.dims(), site.values.axes(site.node)
+    if data is None or axes is None:
+        return [(site.dtype(), None)]
+    if not axes:
+        certain = all(isinstance(d, int) for d in data)
+        return [(site.dtype(), tuple(d for d in data if d != 1) if certain else None)]
+    gone = {a % len(data) for a in axes}
+    return [(site.dtype(), tuple(d for i, d in enumerate(data) if i not in gone))]
+
+
+def unsqueeze(site: Site) -> list[Typing]:
+    data, axes = site.dims(), site.values.axes(site.node)
+    if data is None or axes is None:
+        return [(site.dtype(), None)]
+    rank = len(data) + len(axes)
+    new, rest = {a % rank for a in axes}, iter(data)
+    return [(site.dtype(), tuple(1 if i in new else next(rest) for i in range(rank)))]
+
+
+def expand(site: Site) -> list[Typing]:
+    target = site.values[site.value(1)]
+    return [(site.dtype(), broadcast([site.dims(), target.items]) if target is not None else None)]
+
+
+def constant_of_shape(site: Site) -> list[Typing]:
+    value = site.node.attributes.get_tensor("value")
+    target = site.values[site.value(0)]
+    return [(value.dtype if value is not None else ir.DataType.FLOAT, target.items if target else None)]
+
+
+def slice_(site: Site) -> list[Typing]:
+    data = site.dims()
+    if data is None:
+        return [(site.dtype(), None)]
+    if site.opset < 10:
+        attributes = site.node.attributes
+        starts: tuple[int, ...] | None = tuple(attributes.get_ints("starts", ()))
+        ends: Dims | None = tuple(attributes.get_ints("ends", ()))
+        axes = tuple(attributes.get_ints("axes", ())) or tuple(range(len(starts or ())))
+        steps: tuple[int, ...] | None = (1,) * len(axes)
+    else:
+        starts = site.numbers(1)
+        last = site.values[site.value(2)]
+        ends = last.items if last is not None else None
+        if site.value(3) is not None and site.numbers(3) is None:
+            return [(site.dtype(), (None,) * len(data))]
+        axes = site.numbers(3) or tuple(range(len(starts or data)))
+        steps = site.numbers(4) if site.value(4) is not None else (1,) * len(axes)
+    made = list(data)
+    for position, axis in enumerate(axes):
+        if starts is None or ends is None or steps is None:
+            made[axis] = None
+        else:
+            made[axis] = _sliced(data[axis], starts[position], ends[position], steps[position])
+    return [(site.dtype(), tuple(made))]
+
+
+def _sliced(size: Dim, start: int, end: Dim, step: int) -> Dim:
+    if isinstance(size, int) and isinstance(end, int):
+        return len(range(*slice(start, None if step < 0 and end < -size else end, step).indices(size)))
+    if step != 1 or start < 0:
+        return None
+    if isinstance(end, int) and end >= 1 << 30:
+        return dims.subtract(size, start) if start == 0 else None
+    return size if start == 0 and end == size else None
+
+
+def split(site: Site) -> list[Typing]:
+    data, count = site.dims(), len(site.node.outputs)
+    if data is None:
+        return [(site.dtype(), None)] * count
+    axis = site.attribute("axis", 0) % len(data)
+    sizes: Sequence[Dim] | None = site.numbers(1) or site.node.attributes.get_ints("split")
+    if sizes is None or len(sizes) != count:
+        whole = data[axis]
+        each = dims.divide(whole, count) if not isinstance(whole, int) or whole % count == 0 else None
+        sizes = [each] * count
+    return [(site.dtype(), (*data[:axis], s, *data[axis + 1 :])) for s in sizes]
+
+
+def matmul(site: Site) -> list[Typing]:
+    a, b = site.dims(0), site.dims(1)
+    if a is None or b is None or not a or not b:
+        return [(site.dtype(), None)]
+    left = a if len(a) > 1 else (1, *a)
+    right = b if len(b) > 1 else (*b, 1)
+    batch = broadcast([left[:-2], right[:-2]])
+    assert batch is not None
+    rows = left[-2:-1] if len(a) > 1 else ()
+    columns = right[-1:] if len(b) > 1 else ()
+    return [(site.dtype(), batch + rows + columns)]
+
+
+def gemm(site: Site) -> list[Typing]:
+    a, b = site.dims(0), site.dims(1)
+    rows = a[site.attribute("transA", 0)] if a is not None and len(a) == 2 else None
+    columns = b[1 - site.attribute("transB", 0)] if b is not None and len(b) == 2 else None
+    return [(site.dtype(), (rows, columns))]
+
+
+def reduce_(site: Site) -> list[Typing]:
+    data = site.dims()
+    by_attribute = site.opset < (13 if site.node.op_type == "ReduceSum" else 18)
+    given = site.node.attributes.get_ints("axes", ()) if by_attribute else site.numbers(1)
+    absent = by_attribute or site.value(1) is None
+    axes = tuple(given) if given is not None else () if absent else None
+    if data is None or axes is None:
+        return [(site.dtype(), None)]
+    if not axes and site.attribute("noop_with_empty_axes", 0):
+        return [(site.dtype(), data)]
+    gone = {a % len(data) for a in axes} if axes else set(range(len(data)))
+    keep = site.attribute("keepdims", 1)
+    made = [1 if i in gone else d for i, d in enumerate(data) if keep or i not in gone]
+    return [(site.dtype(), tuple(made))]
+
+
+def normalization(site: Site) -> list[Typing]:
+    """One output like the input; statistics are left to others."""
+    return [(site.dtype(), site.dims()), *[(None, None)] * (len(site.node.outputs) - 1)]
+
+
+def dropout(site: Site) -> list[Typing]:
+    mask = BOOL if site.opset >= 10 else site.dtype()
+    return [(site.dtype(), site.dims()), (mask, site.dims())][: len(site.node.outputs)]
+
+
+_SAME = """Identity Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Floor Ceil Round Reciprocal Softmax LogSoftmax
+Clip LeakyRelu Elu Selu HardSigmoid HardSwish Softplus Softsign Gelu Mish Sin Cos Not Sign CumSum Trilu
+ThresholdedRelu Celu BitwiseNot Tan Atan Asin Acos Sinh Cosh Swish LRN InstanceNormalization
+LpNormalization ScatterND ScatterElements"""
+_ELEMENTWISE = "Add Sub Mul Div Pow Min Max Mod Sum Mean And Or Xor PRelu BitwiseAnd BitwiseOr BitwiseXor"
+_COMPARISON = "Equal Less Greater LessOrEqual GreaterOrEqual"
+_REDUCE = """ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum
+ReduceLogSumExp ReduceSumSquare"""
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_SAME.split(), same),
+    **dict.fromkeys(_ELEMENTWISE.split(), elementwise),
+    **dict.fromkeys(_COMPARISON.split(), comparison),
+    **dict.fromkeys(_REDUCE.split(), reduce_),
+    **dict.fromkeys(("LayerNormalization", "BatchNormalization", "GroupNormalization"), normalization),
+    **dict.fromkeys(("IsNaN", "IsInf"), predicate),
+    "Where": where,
+    "Cast": cast,
+    "Shape": shape,
+    "Size": size,
+    "Gather": gather,
+    "Concat": concat,
+    "Reshape": reshape,
+    "Flatten": flatten,
+    "Transpose": transpose,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+    "Expand": expand,
+    "ConstantOfShape": constant_of_shape,
+    "Slice": slice_,
+    "Split": split,
+    "MatMul": matmul,
+    "Gemm": gemm,
+    "Dropout": dropout,
+}
