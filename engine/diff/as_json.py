@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -19,9 +20,10 @@ SCHEMA = "fuseline.diff"
 VERSION = 1
 
 
-def to_json(diff: ModelDiff, *, context: int = 3, **extra: Any) -> str:
+def to_json(diff: ModelDiff, extra: Mapping[str, Any] | None = None, *, context: int = 3) -> str:
     """The document as text; `extra` adds top-level members such as the pass."""
-    return json.dumps(to_dict(diff, context=context) | extra, indent=1, ensure_ascii=False) + "\n"
+    document = to_dict(diff, context=context) | dict(extra or {})
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def to_dict(diff: ModelDiff, *, context: int = 3) -> dict[str, Any]:

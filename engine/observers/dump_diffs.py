@@ -1,0 +1,137 @@
+"""Per-pass diffs in a folder: `NNN-pass-name.diff` and `.json` for passes that changed something."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fuseline.engine.diff import ModelDiff, Snapshot, diff
+from fuseline.engine.diff.as_json import to_json
+from fuseline.engine.diff.text import to_text
+from fuseline.engine.errors import FuselineError
+from fuseline.engine.observer import Observer
+
+if TYPE_CHECKING:
+    from fuseline.engine.manager import PassRecord, Result
+    from fuseline.engine.model import Model
+
+__all__ = ["DumpDiffs"]
+
+SUMMARY = "summary.json"
+SCHEMA = "fuseline.dump"
+VERSION = 1
+
+
+class DumpDiffs(Observer):
+    """Writes a diff per changing pass, and `summary.json` about every pass.
+
+    An earlier dump in the folder is replaced; files that no dump wrote are never touched: the run is refused.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._files: list[str] = []
+        self._rows: list[dict[str, Any]] = []
+
+    def started(self, model: Model) -> None:
+        _prepare(self.folder)
+        self._files, self._rows = [SUMMARY], []
+        self._before = self._current = Snapshot.of(model)
+        self._written = 0
+        self._write_summary()
+
+    def after(self, record: PassRecord, model: Model) -> None:
+        files: list[str] = []
+        if record.changes:
+            self._before, self._current = self._current, Snapshot.of(model)
+            self._written = record.step.index
+            files = self._write_diff(record, diff(self._before, self._current))
+        self._rows.append(_row(record, files))
+        self._write_summary()
+
+    def failed(self, record: PassRecord, model: Model) -> None:
+        if self._rows and self._rows[-1]["index"] == record.step.index:
+            # The diff is written; a gate that ran after it refused the pass.
+            files = self._rows.pop()["files"]
+            if self._written == record.step.index:
+                self._current = self._before
+        else:
+            made = diff(self._current, Snapshot.of(model))
+            files = self._write_diff(record, made) if made else []
+        self._rows.append(_row(record, files))
+        self._write_summary()
+
+    def finished(self, result: Result) -> None:
+        for row, record in zip(self._rows, result.records, strict=True):
+            row["reverted"] = record.reverted
+        self._write_summary()
+
+    def _write_diff(self, record: PassRecord, made: ModelDiff) -> list[str]:
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", record.name)
+        stem = f"{record.step.index:03d}-{name}"
+        head = f"pass {record.step.index}: {record.step.pass_}\n"
+        if record.error is not None:
+            head += f"failed: {record.error.message}\n"
+        rewrites = [asdict(r) for r in record.rewrites]
+        contents = {
+            f"{stem}.diff": head + to_text(made),
+            f"{stem}.json": to_json(made, {"pass": _row(record, []), "rewrites": rewrites}),
+        }
+        for file, content in contents.items():
+            # Listed before it exists, so that an interrupted run leaves nothing foreign behind.
+            self._files.append(file)
+            self._write_summary()
+            (self.folder / file).write_text(content)
+        return list(contents)
+
+    def _write_summary(self) -> None:
+        data = {"schema": SCHEMA, "version": VERSION, "passes": self._rows, "files": self._files}
+        (self.folder / SUMMARY).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def _row(record: PassRecord, files: list[str]) -> dict[str, Any]:
+    return {
+        "index": record.step.index,
+        "name": record.name,
+        "text": str(record.step.pass_),
+        "changes": record.changes,
+        "seconds": round(record.seconds, 6),
+        "nodes_before": record.nodes_before,
+        "nodes_after": record.nodes_after,
+        "statistics": record.statistics,
+        "rejections": [asdict(r) for r in record.rejections],
+        "error": record.error.message if record.error else None,
+        "reverted": record.reverted,
+        "files": files,
+    }
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder, or empty it of an earlier dump."""
+    if folder.exists() and not folder.is_dir():
+        raise FuselineError(f"the dump folder {folder} is a file")
+    folder.mkdir(parents=True, exist_ok=True)
+    ours = _files_of_earlier_dump(folder)
+    present = {entry.name for entry in folder.iterdir()}
+    foreign = sorted(present - ours)
+    if foreign:
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise FuselineError(
+            f"the dump folder {folder} holds files that are not from a dump: {', '.join(foreign[:3])}{more}",
+            hint="choose an empty folder, or remove them yourself",
+        )
+    for name in present - {SUMMARY}:
+        (folder / name).unlink()
+
+
+def _files_of_earlier_dump(folder: Path) -> set[str]:
+    try:
+        data = json.loads((folder / SUMMARY).read_text())
+    except (OSError, ValueError):
+        return set()
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        return set()
+    return {str(name) for name in data.get("files", ())}

@@ -1,0 +1,74 @@
+"""The verification gate: a pass that changes results fails, with the worst element named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy.typing as npt
+
+from fuseline.engine.errors import FuselineError, GateFailed
+from fuseline.engine.observer import Observer
+from fuseline.engine.verification import Quantity, Report, Verifier
+
+if TYPE_CHECKING:
+    from fuseline.engine.manager import PassRecord, Result
+    from fuseline.engine.model import Model
+    from fuseline.engine.verification.verifier import Results
+
+__all__ = ["Verify"]
+
+Array = npt.NDArray[Any]
+
+
+class Verify(Observer):
+    """After every pass that changed something, compare with the state before it; at the end, with the start.
+
+    `gradients` compares the gradients of the loss besides the outputs, by original parameter name. As long as
+    the graph cannot be differentiated yet (early in a training pipeline), outputs alone are compared.
+    """
+
+    def __init__(
+        self, quantity: Quantity = "outputs", *, inputs: Mapping[str, Array] | None = None, seed: int = 0
+    ) -> None:
+        if quantity not in get_args(Quantity):
+            raise FuselineError(f"verification is of 'outputs' or 'gradients', not {quantity!r}")
+        self.quantity: Quantity = quantity
+        self.given = inputs
+        self.seed = seed
+        self.checked = 0
+
+    def started(self, model: Model) -> None:
+        self.checked = 0
+        self._verifier = Verifier(model, self.quantity, inputs=self.given, seed=self.seed)
+        self._first = self._current = self._verifier.measure(model)
+
+    def after(self, record: PassRecord, model: Model) -> None:
+        if not record.changes:
+            return
+        report, results = self._verifier.check(self._current, model)
+        self.checked += 1
+        if not report.ok or results is None:
+            raise GateFailed(
+                f"pass {record.step.index} {record.name!r} changed the {self.quantity}\n{_indent(report)}",
+                hint="`fuseline bisect` finds the rewrite; --revert-failing leaves the pass out and goes on",
+            )
+        self._current = _with_first_gradients(results, self._current)
+
+    def finished(self, result: Result) -> None:
+        report = self._verifier.judge(self._first, self._current)
+        if not report.ok:
+            raise GateFailed(
+                f"every pass kept the {self.quantity} within tolerance, but together they drifted\n"
+                f"{_indent(report)}"
+            )
+
+
+def _with_first_gradients(results: Results, before: Results) -> Results:
+    if results.gradients is None:
+        results.gradients = before.gradients
+    return results
+
+
+def _indent(report: Report) -> str:
+    return "\n".join(f"  {line}" for line in str(report).splitlines())

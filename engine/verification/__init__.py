@@ -1,0 +1,7 @@
+"""Numeric equivalence of two models: outputs, and for training graphs gradients."""
+
+from fuseline.engine.verification.compare import Mismatch, compare
+from fuseline.engine.verification.determinism import RATIO_INPUTS, deterministic
+from fuseline.engine.verification.verifier import Quantity, Report, Verifier
+
+__all__ = ["RATIO_INPUTS", "Mismatch", "Quantity", "Report", "Verifier", "compare", "deterministic"]

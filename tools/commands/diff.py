@@ -1,0 +1,42 @@
+"""`fuseline diff`: the structural difference of two models."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fuseline.tools.console import console
+
+__all__ = ["diff_command"]
+
+
+def diff_command(
+    before: Annotated[Path, typer.Argument(help="An .onnx file.")],
+    after: Annotated[Path, typer.Argument(help="Another .onnx file.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Machine-readable, see docs/diff-schema.md.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write one standalone HTML page to this file.")] = None,
+    context: Annotated[int, typer.Option(min=0, help="Unchanged nodes shown around a change.")] = 3,
+) -> None:
+    """Show what differs between two models, node by node. Exit code 0: equal, 1: different."""
+    from fuseline.engine.diff import diff
+    from fuseline.engine.diff.as_json import to_json
+    from fuseline.engine.diff.html import to_html
+    from fuseline.engine.diff.text import rich_text
+    from fuseline.engine.model import Model
+
+    found = diff(Model.load(before), Model.load(after))
+    if html is not None:
+        html.write_text(to_html(found, title=f"{before.name} → {after.name}", context=context))
+    if as_json:
+        sys.stdout.write(to_json(found, context=context))
+    elif html is None:
+        console.print(rich_text(found, context=context), end="", soft_wrap=True)
+    else:
+        console.print(f"wrote {html}", markup=False)
+    if found:
+        raise typer.Exit(1)
