@@ -1,0 +1,125 @@
+"""Scaled dot-product attention as exporters write it out, and the base of the fusions that replace it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Context, Fusion, Op, Term
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["HEADS_LAST", "AttentionFusion", "total_scale"]
+
+TRANSPOSED, HEADS_LAST, FLATTENED = range(3)
+
+
+def keys_transposed(op: Op, k: Any, to_flat: Any, from_flat: Any) -> Term:
+    """[B,H,D,T] from k as [B,H,T,D], as [B,T,H,D], or through [B·H,T,D]."""
+    return op.one_of(
+        op.Transpose(k, perm=(0, 1, 3, 2)),
+        op.Transpose(k, perm=(0, 2, 3, 1)),
+        op.Reshape(op.Transpose(op.Reshape(k, to_flat, _label="flat"), perm=(0, 2, 1)), from_flat),
+        pick="layout",
+    )
+
+
+def scaled(op: Op, x: Any, factor: Any, divisor: Any = None) -> Term:
+    """x, x·factor or x/divisor."""
+    ways = [op.Mul(x, factor), x]
+    if divisor is not None:
+        ways.insert(1, op.Div(x, divisor))
+    return op.one_of(*ways)
+
+
+def weights(op: Op, scores: Any, ratio: Any, training: Any) -> Term:
+    """Softmax, with what exporters put behind it: a guard against NaN, a cast, dropout."""
+    soft = op.Softmax(scores, axis=-1)
+    guarded = op.one_of(op.Where(op.IsNaN(soft, _label="guard"), 0.0, soft), soft)
+    cast = op.optional(op.Cast, guarded)
+    return op.one_of(op.Dropout(cast, ratio, training), op.Dropout(cast, ratio), cast)
+
+
+def masked(op: Op, scores: Any, mask: Any, bias: Any, keep: Any, drop: Any, lowest: Any) -> Term:
+    """Scores with an additive mask and bias, or with some of them replaced by the lowest number."""
+    biased = op.one_of(op.Add(scores, bias), scores)
+    return op.one_of(
+        op.Add(op.Add(scores, bias), mask),
+        op.Where(keep, biased, lowest),
+        op.Where(drop, lowest, biased),
+        op.Add(scores, mask),
+        scores,
+    )
+
+
+class AttentionFusion(Fusion):
+    """Base: Dropout(Softmax(q·kᵀ·scale + bias + mask))·v, [B,H,S,D], and the merging of heads behind it."""
+
+    def match(
+        self,
+        op: Op,
+        q: Any,
+        k: Any,
+        v: Any,
+        q_scale: Any,
+        k_scale: Any,
+        scale: Any,
+        divisor: Any,
+        q_divisor: Any,
+        mask: Any,
+        bias: Any,
+        keep: Any,
+        drop: Any,
+        lowest: Any,
+        ratio: Any,
+        training: Any,
+        to_flat: Any,
+        from_flat: Any,
+        shape: Any,
+    ) -> Any:
+        keys = scaled(op, keys_transposed(op, k, to_flat, from_flat), k_scale)
+        scores = scaled(op, op.MatMul(scaled(op, q, q_scale, q_divisor), keys), scale, divisor)
+        scores = masked(op, scores, mask, bias, keep, drop, lowest)
+        y = op.MatMul(weights(op, scores, ratio, training), v)
+        swapped = op.Transpose(y, perm=(0, 2, 1, 3))
+        return op.one_of(op.Reshape(swapped, shape), swapped, y, pick="form")
+
+    def check(self, q: Any, k: Any, v: Any, layout: int, form: int, context: Context) -> str | None:
+        for name, value in (("q", q), ("k", k), ("v", v)):
+            known = dims(value)
+            if known is None or len(known) != 4:
+                return f"the {name} {value.name!r} has the shape {known}, not [batch, heads, length, size]"
+        heads, size = (dims(q) or ())[1::2]
+        if not isinstance(heads, int) or not isinstance(size, int):
+            return f"number or size of heads is not known: {q.name!r} has the shape {dims(q)}"
+        if total_scale(context) is None:
+            return "the scale is not a constant"
+        lowest = context.match.captures.get("lowest")
+        if lowest is not None and (context.scalar(lowest) or 0.0) > -1e4:
+            return f"the scores are masked by {context.scalar(lowest)}, not by a very low number"
+        if layout == FLATTENED and (dims(context.node("flat").outputs[0]) or ())[1:] != (dims(k) or ())[2:]:
+            return f"{k.name!r} is flattened in an unknown way"
+        if form == 0:
+            return _check_merge(context, heads * size)
+        return None
+
+
+def _check_merge(context: Context, width: int) -> str | None:
+    """The Reshape behind attention must merge the heads and nothing else."""
+    made = dims(context.match.root.outputs[0])
+    if made is None or made[-1] != width or len(made) not in (2, 3):
+        return f"the heads are merged into the shape {made}, not into […, {width}]"
+    return None
+
+
+def total_scale(context: Context) -> float | None:
+    """The product of all factors applied to q, k and the scores; None if one is not constant."""
+    total = 1.0
+    for name, sign in (("q_scale", 1), ("k_scale", 1), ("scale", 1), ("divisor", -1), ("q_divisor", -1)):
+        value: ir.Value | None = context.match.captures.get(name)
+        if value is not None:
+            factor = context.scalar(value)
+            if factor is None or factor == 0:
+                return None
+            total *= factor**sign
+    return total

@@ -1,0 +1,111 @@
+"""Attention with its own backward."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context
+from fuseline.passes.fusion.fragments.attention import HEADS_LAST, AttentionFusion, total_scale
+from fuseline.passes.fusion.fragments.dropout import dropout_inputs
+from fuseline.passes.fusion.fragments.heads import heads_after
+from fuseline.passes.fusion.fragments.repeat import unrepeated
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["FuseAttentionTraining"]
+
+
+class FuseAttentionTraining(AttentionFusion):
+    """Dropout(Softmax(q·kᵀ·scale+bias+mask))·v → fuseline.FusedAttention, grouped heads unrepeated
+
+    The mask gets no gradient; what is added to the scores and depends on a parameter goes in as bias.
+    """
+
+    name: ClassVar[str] = "fuse-attention-training"
+    phase: ClassVar[Phase] = "pre-gradient"
+    produces: ClassVar[tuple[str, ...]] = ("FusedAttention",)
+
+    def replace(
+        self,
+        op: Builder,
+        q: Any,
+        k: Any,
+        v: Any,
+        layout: int,
+        form: int,
+        context: Context,
+        mask: Any = None,
+        bias: Any = None,
+        keep: Any = None,
+        drop: Any = None,
+        lowest: Any = None,
+        ratio: Any = None,
+        training: Any = None,
+        shape: Any = None,
+    ) -> Any:
+        query = heads_after(op, q)
+        key = k if layout == HEADS_LAST else heads_after(op, unrepeated(k))
+        value = heads_after(op, unrepeated(v))
+        if keep is not None or drop is not None:
+            mask = op.Where(keep, 0.0, lowest) if keep is not None else op.Where(drop, lowest, 0.0)
+            mask.type, mask.shape = q.type, (keep if keep is not None else drop).shape
+        masks, biases = _sort(context, [x for x in (mask, bias) if x is not None])
+        rate, seed, stream = dropout_inputs(op, context, ratio, training)
+        y, _, _ = op.FusedAttention(
+            query,
+            key,
+            value,
+            _sum(op, masks),
+            _sum(op, biases),
+            rate,
+            seed,
+            scale=total_scale(context),
+            stream=stream,
+            _domain="fuseline",
+            _outputs=3,
+        )
+        y.type, y.shape = q.type, ir.Shape([(dims(q) or ())[i] for i in (0, 2, 1)] + [(dims(v) or ())[3]])
+        if form == 0:
+            return op.Reshape(y, shape)
+        return y if form == 1 else op.Transpose(y, perm=(0, 2, 1, 3))
+
+
+def _sort(context: Context, added: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
+    """What is added to the scores: without a gradient (masks), with one (biases)."""
+    learned = [value for value in added if _learns(context, value)]
+    return [value for value in added if value not in learned], learned
+
+
+def _learns(context: Context, value: ir.Value) -> bool:
+    """Whether a trainable parameter reaches the value."""
+    seen: set[ir.Value] = set()
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if context.model.parameters.is_trainable(current.name):
+            return True
+        node = current.producer()
+        # Nothing flows back through a mask that is made of comparisons, shapes or integers.
+        if node is None or current in seen or not _is_float(current):
+            continue
+        seen.add(current)
+        stack.extend(v for v in node.inputs if v is not None)
+    return False
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is None or value.dtype.is_floating_point()
+
+
+def _sum(op: Builder, values: list[ir.Value]) -> Any:
+    """Their sum with rank 4, or a tensor without elements, which stands for none."""
+    if not values:
+        return op.constant(np.zeros(0, np.float32), "none")
+    total: Any = values[0]
+    for value in values[1:]:
+        total = op.Add(total, value)
+    missing = 4 - max(len(dims(v) or ()) for v in values)
+    return total if missing == 0 else op.Unsqueeze(total, list(range(missing)))

@@ -1,0 +1,58 @@
+"""What closes a residual branch: bias, dropout, sum."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.dropout import dropout_inputs
+from fuseline.passes.fusion.fragments.values import broadcasts_last, dims, same_shape
+
+__all__ = ["FuseBiasDropoutAddTraining"]
+
+
+class FuseBiasDropoutAddTraining(Fusion):
+    """Dropout(x+bias)+residual → fuseline.FusedBiasDropoutAdd, which stores no mask"""
+
+    name: ClassVar[str] = "fuse-bias-dropout-add-training"
+    phase: ClassVar[Phase] = "pre-gradient"
+    produces: ClassVar[tuple[str, ...]] = ("FusedBiasDropoutAdd",)
+
+    def match(self, op: Op, x: Any, bias: Any, ratio: Any, training: Any, residual: Any) -> Any:
+        inner = op.one_of(op.Add(x, bias), x, pick="plain")
+        return op.Add(op.Dropout(inner, ratio, training, _label="dropout"), residual)
+
+    def check(
+        self, x: Any, ratio: Any, training: Any, residual: Any, plain: int, context: Context, bias: Any = None
+    ) -> str | None:
+        if not plain and not broadcasts_last(bias, x):
+            return f"{bias.name!r} is not known to be a vector along the last axis"
+        if not same_shape(x, residual):
+            return (
+                f"{x.name!r} {dims(x)} and {residual.name!r} {dims(residual)} are not known to have one shape"
+            )
+        if context.scalar(ratio) is None or context.scalar(training) is None:
+            return "ratio or training mode of the dropout is not constant"
+        return None
+
+    def replace(
+        self,
+        op: Builder,
+        x: Any,
+        ratio: Any,
+        training: Any,
+        residual: Any,
+        context: Context,
+        bias: Any = None,
+    ) -> Any:
+        rate, seed, stream = dropout_inputs(op, context, ratio, training)
+        added = bias if bias is not None else op.constant(np.zeros(0, np.float32), "none")
+        y, key = op.FusedBiasDropoutAdd(
+            x, added, residual, rate, seed, stream=stream, _domain="fuseline", _outputs=2
+        )
+        key.type, key.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([1])
+        return y

@@ -1,0 +1,47 @@
+"""Root-mean-square normalisation with its own backward."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import onnx_ir as ir
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.norm import rms_norm
+from fuseline.passes.fusion.fragments.values import broadcasts_last, dims, is_last_axis
+
+__all__ = ["FuseRmsNormTraining"]
+
+
+class FuseRmsNormTraining(Fusion):
+    """x/√(mean(x²)+ε)·scale → fuseline.FusedRmsNorm(x, scale), with offset 1 where it is ·(1+scale)"""
+
+    name: ClassVar[str] = "fuse-rms-norm-training"
+    phase: ClassVar[Phase] = "pre-gradient"
+    produces: ClassVar[tuple[str, ...]] = ("FusedRmsNorm",)
+
+    def match(self, op: Op, x: Any, axes: Any, epsilon: Any, scale: Any) -> Any:
+        normed = op.optional(op.Cast, rms_norm(op, x, axes, epsilon))
+        return op.Mul(normed, op.one_of(op.Add(scale, 1.0), scale, pick="plain"))
+
+    def check(self, x: Any, axes: Any, epsilon: Any, scale: Any, context: Context) -> str | None:
+        if context.scalar(epsilon) is None:
+            return f"epsilon {epsilon.name!r} is not a constant"
+        if not broadcasts_last(scale, x):
+            return f"{scale.name!r} is not known to be a vector along the last axis"
+        return is_last_axis(context, axes, x)
+
+    def replace(self, op: Builder, x: Any, epsilon: Any, scale: Any, plain: int, context: Context) -> Any:
+        y, inverse, state = op.FusedRmsNorm(
+            x,
+            scale,
+            epsilon=context.scalar(epsilon),
+            offset=0.0 if plain else 1.0,
+            _domain="fuseline",
+            _outputs=3,
+        )
+        shape = dims(x)
+        inverse.type, state.type, state.shape = x.type, x.type, ir.Shape([1])
+        inverse.shape = None if shape is None else ir.Shape(shape[:-1])
+        return y

@@ -1,0 +1,33 @@
+"""The gate of a gated linear unit, with its own backward."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.passes.fusion.fragments.values import dims, same_shape
+
+__all__ = ["FuseSwigluTraining"]
+
+
+class FuseSwigluTraining(Fusion):
+    """gate·Sigmoid(gate)·up → fuseline.FusedSwiGlu(gate, up)"""
+
+    name: ClassVar[str] = "fuse-swiglu-training"
+    phase: ClassVar[Phase] = "pre-gradient"
+    produces: ClassVar[tuple[str, ...]] = ("FusedSwiGlu",)
+
+    def match(self, op: Op, gate: Any, up: Any) -> Any:
+        return op.one_of(
+            op.associative("Mul", gate, op.Sigmoid(gate), up),
+            op.Mul(op.QuickGelu(gate, alpha=1.0, _domain="com.microsoft"), up),
+        )
+
+    def check(self, gate: Any, up: Any) -> str | None:
+        if not same_shape(gate, up):
+            return f"{gate.name!r} {dims(gate)} and {up.name!r} {dims(up)} are not known to have one shape"
+        return None
+
+    def replace(self, op: Builder, gate: Any, up: Any) -> Any:
+        return op.FusedSwiGlu(gate, up, _domain="fuseline")
