@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from fuseline.engine.naming import fresh_name
-
 __all__ = ["MODULE_KEY", "PASS_KEY", "REPLACES_KEY", "SOURCE_KEY", "Rejection", "Rewrite", "Rewriter"]
 
 PASS_KEY = "fuseline.pass"
@@ -51,6 +49,7 @@ class Rewriter:
         self.rejections: list[Rejection] = []
         self.statistics: Counter[str] = Counter()
         self._graph_names: dict[int, set[str]] = {}
+        self._numbers: Counter[str] = Counter()
 
     @property
     def changes(self) -> int:
@@ -97,14 +96,11 @@ class Rewriter:
 
     def adopt(self, graph: ir.Graph | ir.Function, node: ir.Node, *, replaces: Sequence[ir.Node]) -> None:
         """Name a new node and its outputs, and note where it comes from."""
-        taken = self._names(graph)
-        node.name = fresh_name(node.name or f"{self.pass_name}/{node.op_type}", taken.__contains__)
-        taken.add(node.name)
+        node.name = self.fresh_name(graph, node.name or f"{self.pass_name}/{node.op_type}")
         for index, value in enumerate(node.outputs):
             if value.name is None:
                 suffix = f"_{index}" if len(node.outputs) > 1 else ""
-                value.name = fresh_name(f"{node.name}{suffix}", taken.__contains__)
-                taken.add(value.name)
+                value.name = self.fresh_name(graph, f"{node.name}{suffix}")
         node.metadata_props[PASS_KEY] = self.pass_name
         node.metadata_props[REPLACES_KEY] = json.dumps([n.name for n in replaces])
         for key in (MODULE_KEY, SOURCE_KEY):
@@ -113,6 +109,17 @@ class Rewriter:
                 node.metadata_props.setdefault(key, inherited)
         if self.rewrites:
             self.rewrites[-1].added.append(node.name)
+
+    def fresh_name(self, graph: ir.Graph | ir.Function, stem: str) -> str:
+        """A name that no node or value of the graph has; it counts as taken from now on."""
+        taken = self._names(graph)
+        name = stem
+        while name in taken:
+            # Counting on from the last number keeps many nodes of one stem linear.
+            self._numbers[stem] += 1
+            name = f"{stem}_{self._numbers[stem]}"
+        taken.add(name)
+        return name
 
     def redirect(self, old: ir.Value, new: ir.Value) -> None:
         """Let every user of `old` read `new`; a graph output keeps its name."""
@@ -129,7 +136,7 @@ class Rewriter:
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         # The declared type is the interface, whatever more is known of the new value.
         new.type, new.shape = old.type or new.type, old.shape or new.shape
-        old.name = fresh_name(f"{old_name}_replaced", self._names(graph).__contains__)
+        old.name = self.fresh_name(graph, f"{old_name}_replaced")
         new.name = old_name
 
     def _identity(self, graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value) -> ir.Value:
