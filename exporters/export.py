@@ -53,7 +53,7 @@ def export(
         return _from_file(Path(source), train)
     clock = Clock(progress)
     with clock.phase("load"):
-        resolved = resolve(source, task=task, train=train, attention=attention, seed=seed)
+        resolved = resolve(source, task=task, attention=attention, seed=seed)
     with attention_set(resolved, attention):
         plan = make_plan(resolved, train=train, dynamic=dynamic, example_inputs=example_inputs, loss=loss)
         return export_plan(plan, resolved, opset=opset, check=check, clock=clock)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from fuseline.exporters.inputs import IGNORE_INDEX
 
 __all__ = [
+    "fixed_squeeze",
     "keep_every_layer",
     "len_as_size",
     "plain_attention",
@@ -36,7 +37,8 @@ __all__ = [
 def swapped(holder: Any, name: str, replacement: Any) -> Iterator[None]:
     """`holder.name` is `replacement` inside, and what it was (or absent) afterwards."""
     missing = object()
-    before = vars(holder).get(name, missing)
+    is_property = isinstance(getattr(type(holder), name, None), property)
+    before = getattr(holder, name) if is_property else vars(holder).get(name, missing)
     setattr(holder, name, replacement)
     try:
         yield
@@ -56,6 +58,7 @@ def traceable(model: nn.Module) -> Iterator[None]:
         stack.enter_context(keep_every_layer())
         stack.enter_context(len_as_size(model))
         stack.enter_context(plain_drop_path(model))
+        stack.enter_context(fixed_squeeze())
         yield
 
 
@@ -189,6 +192,21 @@ def len_as_size(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def fixed_squeeze() -> Iterator[None]:
+    """`squeeze()` without an axis drops the axes that are always 1, never a batch that happens to be 1."""
+    original = Tensor.squeeze
+
+    def squeeze(tensor: Tensor, *axes: Any, **options: Any) -> Tensor:
+        if axes or options:
+            return original(tensor, *axes, **options)
+        ones = tuple(i for i, size in enumerate(tensor.shape) if isinstance(size, int) and size == 1)
+        return original(tensor, ones) if ones else tensor
+
+    with swapped(Tensor, "squeeze", squeeze), swapped(torch, "squeeze", squeeze):
+        yield
+
+
+@contextmanager
 def plain_drop_path(model: nn.Module) -> Iterator[None]:
     """Stochastic depth as dropout on a column of ones: seeded, and switched off like any other dropout."""
     with ExitStack() as stack:
@@ -211,11 +229,21 @@ def _make_drop_path(module: Any) -> Any:
 
 
 @contextmanager
-def without_dropout() -> Iterator[None]:
-    """Torch in training mode with every dropout passing through: what the graph computes in eval mode."""
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Torch with every dropout passing through: what the graph computes when its dropout is off."""
+    attention = F.scaled_dot_product_attention
 
     def dropout(hidden: Tensor, *_: Any, **__: Any) -> Tensor:
         return hidden
 
-    with swapped(F, "dropout", dropout):
+    def sure_attention(*args: Any, dropout_p: float = 0.0, **options: Any) -> Tensor:
+        return attention(*args, **options)
+
+    with ExitStack() as stack:
+        stack.enter_context(keep_every_layer())
+        stack.enter_context(swapped(F, "dropout", dropout))
+        stack.enter_context(swapped(F, "scaled_dot_product_attention", sure_attention))
+        for module in model.modules():
+            if type(module).__name__.endswith("DropPath"):
+                stack.enter_context(swapped(module, "forward", dropout))
         yield

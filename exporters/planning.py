@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.families import Family, family_of
 from fuseline.exporters.inputs import Input, sample
-from fuseline.exporters.patches import swapped, traceable
+from fuseline.exporters.patches import swapped, traceable, without_dropout
 from fuseline.exporters.sources import Source, is_transformers
 from fuseline.exporters.wrapper import Loss, ModelWrapper, Wrapper
 
@@ -43,6 +43,8 @@ class Plan:
     make_batch: Callable[[Sizes, int], dict[str, Tensor]]
     example_sizes: Sizes = EXAMPLE_SIZES
     checked_sizes: tuple[Sizes, ...] = CHECKED_SIZES
+    #: What torch computes, where that is not what is traced.
+    reference: Wrapper | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -54,14 +56,30 @@ class Plan:
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
-        """The state in which the model computes what the graph shall compute; undone afterwards."""
-        was_training = self.model.training
+        """The model in the mode and form in which it is traced; undone afterwards."""
         with ExitStack() as stack:
+            stack.enter_context(self._mode())
             stack.enter_context(traceable(self.model))
+            stack.enter_context(_configured(self.model, self.family.settings))
             for patch in self.family.patches(self.model, train=self.train):
                 stack.enter_context(patch)
-            for name, value in _settings(self.model, self.train).items():
-                stack.enter_context(swapped(self.model.config, name, value))
+            yield
+
+    def expected(self, batch: list[Tensor]) -> dict[str, Tensor]:
+        """What torch itself gives, unpatched, but without what is random; no gradient is kept."""
+        wrapper = self.reference or self.wrapper
+        buffers = {name: value.clone() for name, value in self.model.named_buffers()}
+        with self._mode(), without_dropout(self.model), torch.no_grad():
+            outputs = wrapper(*[value.clone() for value in batch])
+        # Running statistics moved; the user's model must not have.
+        for name, value in self.model.named_buffers():
+            value.copy_(buffers[name])
+        return dict(zip(wrapper.output_names, outputs, strict=True))
+
+    @contextmanager
+    def _mode(self) -> Iterator[None]:
+        was_training = self.model.training
+        with _configured(self.model, {**_settings(self.model, self.train), **self.family.disabled}):
             self.model.train(self.train)
             try:
                 yield
@@ -100,28 +118,38 @@ def _for_transformers(source: Source, train: bool, dynamic: Dynamic, loss: Loss 
         )
     config: Any = module.config
     family = family_of(config)
-    with ExitStack() as stack:
-        for name, value in _settings(module, train).items():
-            stack.enter_context(swapped(config, name, value))
+    with _configured(module, _settings(module, train)):
         inputs = family.inputs(module, task, train=train)
     inputs = _fixed(inputs, family) if dynamic is False else _renamed(inputs, dynamic)
     accepted = inspect.signature(module.forward).parameters
     arguments = dict(task.loss_arguments) if train else {}
     arguments |= {"use_cache": False} if "use_cache" in accepted else {}
     arguments |= {"return_dict": True} if "return_dict" in accepted else {}
+    own_loss = family.loss(module, task) if train and loss is None else None
+    names = [item.name for item in inputs]
     wrapper = ModelWrapper(
         module,
-        [item.name for item in inputs],
+        names,
         task.outputs,
         arguments=arguments,
-        loss=loss,
+        loss_inputs=[item.name for item in task.labels] if own_loss else (),
+        loss=own_loss or loss,
         with_loss=train,
     )
+    reference = ModelWrapper(module, names, task.outputs, arguments=arguments, loss=loss, with_loss=train)
 
     def make_batch(sizes: Sizes, seed: int) -> dict[str, Tensor]:
         return sample(inputs, family.sizes(*sizes), config, seed)
 
-    return Plan(wrapper, inputs, family, train, make_batch)
+    return Plan(wrapper, inputs, family, train, make_batch, reference=reference)
+
+
+@contextmanager
+def _configured(module: nn.Module, settings: Mapping[str, Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, value in settings.items():
+            stack.enter_context(swapped(module.config, name, value))
+        yield
 
 
 def _settings(module: nn.Module, train: bool) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from fuseline.exporters.errors import ExportError
-from fuseline.exporters.families import family_of
 from fuseline.exporters.tasks import Task, find_task, infer_task
 from fuseline.exporters.wrapper import Loss
 
@@ -36,16 +35,14 @@ class Source:
     notes: list[str] = field(default_factory=list)
 
 
-def resolve(
-    source: Any, *, task: str | None = None, train: bool = False, attention: str | None = None, seed: int = 0
-) -> Source:
+def resolve(source: Any, *, task: str | None = None, attention: str | None = None, seed: int = 0) -> Source:
     """Make a module of whatever the user gave."""
     if isinstance(source, nn.Module):
         return _from_module(source, task)
     if hasattr(source, "model_type") and hasattr(source, "to_dict"):
-        return _from_config(source, task, train, attention, seed)
+        return _from_config(source, task, attention, seed)
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).exists()):
-        return _from_path(Path(source), task, train, attention, seed)
+        return _from_path(Path(source), task, attention, seed)
     if isinstance(source, str) and ":" in source:
         return _from_factory(source, task)
     raise ExportError(
@@ -67,12 +64,11 @@ def _from_module(module: nn.Module, task: str | None) -> Source:
     return Source(module, label, found)
 
 
-def _from_config(config: Any, task: str | None, train: bool, attention: str | None, seed: int) -> Source:
+def _from_config(config: Any, task: str | None, attention: str | None, seed: int) -> Source:
     import transformers
 
     if attention:
         config._attn_implementation = attention
-    family_of(config).configure(config, train=train)
     architecture = (getattr(config, "architectures", None) or [None])[0]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -85,7 +81,7 @@ def _from_config(config: Any, task: str | None, train: bool, attention: str | No
     return made
 
 
-def _from_path(path: Path, task: str | None, train: bool, attention: str | None, seed: int) -> Source:
+def _from_path(path: Path, task: str | None, attention: str | None, seed: int) -> Source:
     from transformers import AutoConfig
 
     folder = path if path.is_dir() else path.parent
@@ -97,9 +93,8 @@ def _from_path(path: Path, task: str | None, train: bool, attention: str | None,
     except (ValueError, OSError, json.JSONDecodeError) as error:
         raise ExportError(f"{file} is no transformers config: {str(error).splitlines()[0]}") from error
     if not path.is_dir() or not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
-        return _from_config(config, task, train, attention, seed)
+        return _from_config(config, task, attention, seed)
     chosen = find_task(task) if task else _settled(None, config)
-    family_of(config).configure(config, train=train)
     options = {"attn_implementation": attention} if attention else {}
     module = _auto_class(chosen).from_pretrained(folder, config=config, local_files_only=True, **options)
     return Source(module, type(module).__name__, chosen)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fuseline.engine.model import Model
 from fuseline.exporters.mode import SWITCH
-from fuseline.exporters.patches import without_dropout
 from fuseline.exporters.planning import Plan
 
 __all__ = ["LOSS_TOLERANCE", "OUTPUT_TOLERANCE", "Check", "CheckReport", "Runner", "check"]
@@ -105,7 +104,7 @@ def check(model: Model, plan: Plan) -> CheckReport:
     sizes = plan.checked_sizes
     for size in sizes if any(item.dynamic for item in plan.inputs) else sizes[:1]:
         batch = plan.batch(size, seed=sum(size))
-        expected = _torch_outputs(plan, batch)
+        expected = plan.expected(batch)
         feeds = {item.name: value.numpy() for item, value in zip(plan.inputs, batch, strict=True)}
         actual = runner(feeds, list(expected))
         shape = _describe(plan, batch)
@@ -120,16 +119,6 @@ def _with_dropout_off(model: Model) -> Model:
     if switch is not None:
         switch.const_value = ir.tensor(np.array(False), name=SWITCH)
     return copy
-
-
-def _torch_outputs(plan: Plan, batch: list[Tensor]) -> dict[str, Tensor]:
-    buffers = {name: value.clone() for name, value in plan.model.named_buffers()}
-    with plan.tracing(), without_dropout(), torch.no_grad():
-        outputs = plan.wrapper(*[value.clone() for value in batch])
-    # Running statistics moved; the user's model must not have.
-    for name, value in plan.model.named_buffers():
-        value.copy_(buffers[name])
-    return dict(zip(plan.wrapper.output_names, outputs, strict=True))
 
 
 def _compare(shape: str, name: str, expected: Tensor, actual: Array) -> Check:

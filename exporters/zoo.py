@@ -276,7 +276,6 @@ def config(name: str, *, dropout: float = 0.0, attention: str = "eager", **overr
             # A cache is for generating; in a training step it is only in the way.
             part.use_cache = False
     made._attn_implementation = attention
-    family_of(made).configure(made, train=True)
     return made
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from fuseline.exporters.inputs import Input
 from fuseline.exporters.tasks import TASKS, Task
+from fuseline.exporters.wrapper import Loss
 
 __all__ = ["Family"]
 
@@ -36,13 +37,18 @@ class Family:
     }
     #: Audio samples per unit of sequence length, so that one number sizes every kind of batch.
     samples_per_step: ClassVar[int] = 160
-
-    def configure(self, config: Any, *, train: bool) -> None:
-        """Set what the config must say before the model is built or traced."""
+    #: Settings under which the model computes the same in a form that can be traced.
+    settings: ClassVar[dict[str, Any]] = {}
+    #: Settings that switch off what no graph can do (randomness of the host); the user is told.
+    disabled: ClassVar[dict[str, Any]] = {}
 
     def patches(self, model: nn.Module, *, train: bool) -> Iterator[AbstractContextManager[Any]]:
         """Context managers that must be active while torch traces the model."""
         yield from ()
+
+    def loss(self, model: nn.Module, task: Task) -> Loss | None:
+        """A loss that replaces the model's own where that cannot be traced; it must give the same value."""
+        return None
 
     def inputs(self, model: nn.Module, task: Task, *, train: bool) -> tuple[Input, ...]:
         """The graph inputs: the task's, as far as the model's forward takes them, sizes settled."""

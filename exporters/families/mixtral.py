@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fuseline.exporters.families.base import Family
 from fuseline.exporters.families.registry import register_family
 
@@ -12,7 +10,5 @@ __all__ = ["MixtureOfExperts"]
 
 @register_family
 class MixtureOfExperts(Family):
-    model_types = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe")
-
-    def configure(self, config: Any, *, train: bool) -> None:
-        config._experts_implementation = "batched_mm"
+    model_types = ("granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
+    settings = {"_experts_implementation": "batched_mm"}
