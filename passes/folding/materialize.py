@@ -46,3 +46,16 @@ def add_initializer(graph: ir.Graph | ir.Function, name: str, array: Array) -> i
     )
     graph.register_initializer(value)
     return value
+
+
+def new_constant(rewriter: Rewriter, anchor: ir.Node, name: str, array: Array, *, as_node: bool) -> ir.Value:
+    """A new constant for `anchor` to read: an initializer, or a node before it in a function body."""
+    graph = anchor.graph
+    assert graph is not None
+    name = rewriter.fresh_name(graph, name)
+    if not as_node:
+        return add_initializer(graph, name, array)
+    constant = ir.node("Constant", [], {"value": ir.tensor(array)})
+    constant.outputs[0].name = name
+    rewriter.insert(anchor, [constant], replaces=(anchor,))
+    return constant.outputs[0]

@@ -1,0 +1,25 @@
+"""The pass `eliminate-noop-expand`."""
+
+from __future__ import annotations
+
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.passes.cleanup.support import bypass, nodes_of
+from fuseline.passes.folding.dims import dims_of, equal
+from fuseline.passes.folding.output_dims import output_dims
+
+__all__ = ["EliminateNoopExpand"]
+
+
+class EliminateNoopExpand(Pass):
+    """Expand or Tile of x to the shape of x → x"""
+
+    name = "eliminate-noop-expand"
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        for node in nodes_of(model, "Expand", "Tile"):
+            source = node.inputs[0]
+            if source is not None and equal(dims_of(source), output_dims(model, node)):
+                bypass(rewriter, node, source, "shape stays the same")
+        return rewriter.changes

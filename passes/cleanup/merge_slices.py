@@ -1,0 +1,84 @@
+"""The pass `merge-slices`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from fuseline.engine.constants import constant
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.passes.cleanup.support import function_graphs, is_op, nodes_of, only_user, opset_of
+from fuseline.passes.folding.materialize import new_constant
+
+__all__ = ["MergeSlices"]
+
+Array = npt.NDArray[Any]
+_PARTS = ("starts", "ends", "axes", "steps")
+
+
+class MergeSlices(Pass):
+    """Slice(Slice(x)) along different axes → Slice(x)
+
+    With constant bounds, from opset 10 on, and where nothing else uses the first.
+    """
+
+    name = "merge-slices"
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        in_functions = function_graphs(model)
+        for node in nodes_of(model, "Slice"):
+            inner = node.inputs[0].producer() if node.inputs[0] is not None else None
+            if inner is None or not is_op(inner, "Slice") or opset_of(model, node) < 10:
+                continue
+            if inner.graph is not node.graph or only_user(inner.outputs[0]) is not node:
+                continue
+            first, second = _bounds(model, inner), _bounds(model, node)
+            if first is None or second is None or not _disjoint(first[2], second[2]):
+                continue
+            if rewriter.permit(node, "two slices"):
+                _merge(rewriter, inner, node, first, second, as_node=node.graph in in_functions)
+        return rewriter.changes
+
+
+def _bounds(model: Model, node: ir.Node) -> list[Array] | None:
+    """starts, ends, axes and steps, all of one length."""
+    given = [constant(model, v, at_most=64) if v is not None else None for v in node.inputs[1:]]
+    given += [None] * (4 - len(given))
+    starts, ends, axes, steps = given
+    if starts is None or ends is None:
+        return None
+    for index, part in ((3, axes), (4, steps)):
+        if part is None and index < len(node.inputs) and node.inputs[index] is not None:
+            return None
+    axes = axes if axes is not None else np.arange(len(starts))
+    steps = steps if steps is not None else np.ones(len(starts))
+    return [np.asarray(part, np.int64) for part in (starts, ends, axes, steps)]
+
+
+def _disjoint(a: Array, b: Array) -> bool:
+    """Whether the axes surely differ; a negative axis is the same as some positive one."""
+    joined = [*a.tolist(), *b.tolist()]
+    one_sign = min(joined) >= 0 or max(joined) < 0
+    return one_sign and not set(a.tolist()) & set(b.tolist())
+
+
+def _merge(
+    rewriter: Rewriter,
+    inner: ir.Node,
+    node: ir.Node,
+    first: list[Array],
+    second: list[Array],
+    *,
+    as_node: bool,
+) -> None:
+    inputs = [inner.inputs[0]]
+    for part, a, b in zip(_PARTS, first, second, strict=True):
+        joined = np.concatenate([a, b])
+        inputs.append(new_constant(rewriter, node, f"{node.name}_{part}", joined, as_node=as_node))
+    new = ir.node("Slice", inputs)
+    rewriter.replace([inner, node], [new], [(node.outputs[0], new.outputs[0])])

@@ -1,0 +1,60 @@
+"""The pass `canonicalize-reshape`."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.constants import is_constant
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.passes.cleanup.support import function_graphs, has_references, is_op
+from fuseline.passes.folding.dims import dims_of
+from fuseline.passes.folding.materialize import new_constant
+from fuseline.passes.folding.reshape_target import reshape_target
+from fuseline.passes.folding.shape_values import ShapeValues
+
+__all__ = ["CanonicalizeReshape"]
+
+
+class CanonicalizeReshape(Pass):
+    """Reshape(x, Concat(Gather(Shape(x), 0), …, 12)) → Reshape(x, [0, −1, 12])
+
+    The computed target becomes constant where at most one of its dimensions is neither a number nor taken
+    over from x at the same place; the element count decides that one.
+    """
+
+    name = "canonicalize-reshape"
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        in_functions = function_graphs(model)
+        for graph in list(model.graphs()):
+            values = ShapeValues(model)
+            for node in graph:
+                values.visit(node)
+                if not is_op(node, "Reshape") or has_references(node) or len(node.inputs) < 2:
+                    continue
+                target = _constant_target(model, node, values, rewriter)
+                if target is not None and rewriter.permit(node, f"target is always {target}"):
+                    array = np.array(target, np.int64)
+                    constant = new_constant(
+                        rewriter, node, f"{node.name}_target", array, as_node=graph in in_functions
+                    )
+                    node.replace_input_with(1, constant)
+        return rewriter.changes
+
+
+def _constant_target(
+    model: Model, node: ir.Node, values: ShapeValues, rewriter: Rewriter
+) -> list[int] | None:
+    shape = node.inputs[1]
+    if is_constant(model, shape) or bool(node.attributes.get_int("allowzero", 0)):
+        return None
+    wanted = values[shape]
+    if wanted is None:
+        return None
+    target = reshape_target(dims_of(node.inputs[0]), wanted.items)
+    if target is None:
+        rewriter.reject(node, f"the target {list(wanted.items)} has several open dimensions")
+    return target

@@ -1,0 +1,50 @@
+"""The pass `canonicalize-transpose`."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.passes.cleanup.support import function_graphs, has_references, nodes_of
+from fuseline.passes.folding.dims import dims_of
+from fuseline.passes.folding.materialize import new_constant
+from fuseline.passes.folding.reshape_target import reshape_target
+
+__all__ = ["CanonicalizeTranspose"]
+
+
+class CanonicalizeTranspose(Pass):
+    """Transpose(x) that only moves dimensions of size 1 → Reshape(x)
+
+    No element moves, so it is a Reshape, which costs nothing and merges with its neighbours.
+    """
+
+    name = "canonicalize-transpose"
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        in_functions = function_graphs(model)
+        for node in nodes_of(model, "Transpose"):
+            target = _target(node)
+            if target is None or not rewriter.permit(node, "only dimensions of size 1 move"):
+                continue
+            array = np.array(target, np.int64)
+            shape = new_constant(
+                rewriter, node, f"{node.name}_target", array, as_node=node.graph in in_functions
+            )
+            new = ir.node("Reshape", [node.inputs[0], shape])
+            rewriter.replace([node], [new], [(node.outputs[0], new.outputs[0])])
+        return rewriter.changes
+
+
+def _target(node: ir.Node) -> list[int] | None:
+    dims = dims_of(node.inputs[0])
+    if dims is None or has_references(node):
+        return None
+    perm = node.attributes.get_ints("perm") or range(len(dims) - 1, -1, -1)
+    moved = [i for i in perm if dims[i] != 1]
+    if moved != sorted(moved) or list(perm) == sorted(perm):
+        return None
+    return reshape_target(dims, tuple(dims[i] for i in perm))

@@ -1,0 +1,27 @@
+"""The shape a node gives its output, computed from its inputs."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.passes.cleanup.support import has_references
+from fuseline.passes.folding.dims import Dims, dims_of
+from fuseline.passes.folding.shape_rules import RULES, Site
+from fuseline.passes.folding.shape_values import ShapeValues
+
+__all__ = ["output_dims"]
+
+
+def output_dims(model: Model, node: ir.Node) -> Dims | None:
+    """The first output's shape as it follows from the inputs, or else as it was inferred or declared before.
+
+    The declared shape of a graph output is never used: it is the interface, not a statement about the node.
+    """
+    output = node.outputs[0]
+    declared = dims_of(output) if not output.is_graph_output() else None
+    rule = RULES.get(node.op_type)
+    if rule is None or has_references(node):
+        return declared
+    found = rule(Site(node, ShapeValues(model)))[0][1]
+    return found if found is not None and None not in found else declared
