@@ -1,6 +1,7 @@
 """Native operators for training on ONNX Runtime: domain ``fuseline``, one shared library, no torch needed."""
 
 from fuseline.engine.runtime import custom_op_libraries
+from fuseline.engine.training.gradients import gradient_registrars
 from fuseline.kernels.gradients import register_gradients
 from fuseline.kernels.loader import (
     KernelsMissing,
@@ -29,6 +30,8 @@ __all__ = [
     "require",
 ]
 
-# Every session that the engine creates from now on knows the operators, where they are built.
+# Every session that the engine creates from now on knows the operators, where they are built, and the gradient
+# builder knows their gradients.
 if library_path not in custom_op_libraries:
     custom_op_libraries.append(library_path)
+    gradient_registrars.append(register_gradients)

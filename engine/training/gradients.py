@@ -7,7 +7,7 @@ nothing. Only what it adds is taken over: the forward nodes stay the ones they w
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -17,10 +17,20 @@ from fuseline.engine.model import Model
 from fuseline.engine.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.runtime import custom_op_libraries
 
-__all__ = ["LOSS_GRADIENT", "build_gradients", "gradient_name", "loss_name", "reachable_values"]
+__all__ = [
+    "LOSS_GRADIENT",
+    "build_gradients",
+    "gradient_name",
+    "gradient_registrars",
+    "loss_name",
+    "reachable_values",
+]
 
 LOSS_GRADIENT = "loss_grad"
 """The graph input that scales all gradients: 1, a loss scale, or 1 / accumulation steps."""
+
+gradient_registrars: list[Callable[[], None]] = []
+"""Functions that teach the builder gradients of further operators; each is called before every build."""
 
 _SMALL = 256
 """Constants of more elements than this are shown to the builder by type alone."""
@@ -111,6 +121,8 @@ def _build(forward: ir.Model, loss: str, names: Sequence[str]) -> ir.Model:
             f"onnxruntime {ort.__version__} cannot build gradients",
             hint="install onnxruntime-training-cpu 1.19.2 instead of onnxruntime (`fuseline doctor`)",
         )
+    for register in gradient_registrars:
+        register()
     options = ort.SessionOptions()
     options.log_severity_level = 3
     for library in custom_op_libraries:
@@ -195,7 +207,10 @@ def _imported(node: ir.Node, values: dict[str, ir.Value], origin: ir.Node | None
         node.op_type,
         [values[v.name] if v is not None and v.name else None for v in node.inputs],
         list(node.attributes.values()),
-        outputs=[ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs],
+        outputs=[
+            ir.Value(name=_output_name(node, i), type=v.type, shape=v.shape)
+            for i, v in enumerate(node.outputs)
+        ],
         name=node.name,
     )
     values.update({v.name: v for v in copy.outputs if v.name})
@@ -203,6 +218,14 @@ def _imported(node: ir.Node, values: dict[str, ir.Value], origin: ir.Node | None
         if origin is not None and key in origin.metadata_props:
             copy.metadata_props[key] = origin.metadata_props[key]
     return copy
+
+
+def _output_name(node: ir.Node, index: int) -> str | None:
+    """Every output of a custom operator has a name: its shape inference writes to all that are declared."""
+    name = node.outputs[index].name
+    if name or node.domain in ("", "ai.onnx", "com.microsoft"):
+        return name
+    return f"{node.name}_unused_{index}"
 
 
 def _forward_of(node: ir.Node, forward: dict[str | None, ir.Node]) -> ir.Node | None:

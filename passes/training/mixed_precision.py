@@ -1,0 +1,123 @@
+"""The pass `mixed-precision`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import PASS_KEY, Rewriter
+from fuseline.passes.training.local_rewrite import is_standard
+
+__all__ = ["MixedPrecision"]
+
+_TYPES = {"bf16": ir.DataType.BFLOAT16, "fp16": ir.DataType.FLOAT16}
+
+
+class MixedPrecision(Pass):
+    """MatMul(a, b) → MatMul on a and b rounded to low precision, its result rounded too
+
+    Weights, sums and everything outside `allow` stay in fp32, so that the optimizer works on master weights.
+    With `emulate` (for processors without such kernels) a value is cast down and up again around an fp32
+    operator: the same numbers at the old speed. Without it the operator itself works in low precision. The
+    gradient builder mirrors both kinds of casts, so that gradients are rounded where they would be.
+    """
+
+    name = "mixed-precision"
+    phase = "pre-gradient"
+    ensures = ("mixed precision",)
+    to: Literal["bf16", "fp16"] = "bf16"
+    allow: tuple[str, ...] = ("MatMul", "Gemm")
+    """Operators that work in low precision."""
+    deny: tuple[str, ...] = ()
+    """Nodes, by the beginning of their names or of their torch modules' names, that stay in fp32."""
+    emulate: bool = True
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        rounded: dict[tuple[int, ir.Value], ir.Value] = {}
+        for node in list(model.nodes()):
+            if node.op_type not in self.allow or not is_standard(node) or _is_done(node):
+                continue
+            reason = self._refusal(node)
+            if reason is not None:
+                rewriter.reject(node, reason)
+            elif rewriter.permit(node, self.summary()):
+                self._lower(rewriter, node, rounded)
+        return rewriter.changes
+
+    def _refusal(self, node: ir.Node) -> str | None:
+        names = (node.name or "", node.metadata_props.get("fuseline.module", ""))
+        for beginning in self.deny:
+            if any(name.startswith(beginning) for name in names):
+                return f"'{beginning}' is denied"
+        for value in node.inputs:
+            if value is not None and value.dtype not in (ir.DataType.FLOAT, None):
+                return f"input {value.name!r} is {value.dtype}, not FLOAT"
+        return None
+
+    def _lower(
+        self, rewriter: Rewriter, node: ir.Node, rounded: dict[tuple[int, ir.Value], ir.Value]
+    ) -> None:
+        low = _TYPES[self.to]
+        for index, value in enumerate(node.inputs):
+            if value is None:
+                continue
+            key = (id(node.graph), value)
+            if key not in rounded:
+                rounded[key] = self._insert_casts(rewriter, node, value, low)
+            node.replace_input_with(index, rounded[key])
+        result = node.outputs[0]
+        users, was_output = list(result.uses()), result.is_graph_output()
+        if not self.emulate:
+            result.type = ir.TensorType(low)
+        self._round_result(rewriter, node, result, users, was_output, low)
+
+    def _insert_casts(self, rewriter: Rewriter, node: ir.Node, value: ir.Value, low: ir.DataType) -> ir.Value:
+        types = (low, ir.DataType.FLOAT) if self.emulate else (low,)
+        casts = _casts(value, types)
+        rewriter.insert(node, casts)
+        return casts[-1].outputs[0]
+
+    def _round_result(
+        self,
+        rewriter: Rewriter,
+        node: ir.Node,
+        result: ir.Value,
+        users: list[ir.Usage],
+        was_output: bool,
+        low: ir.DataType,
+    ) -> None:
+        types = (low, ir.DataType.FLOAT) if self.emulate else (ir.DataType.FLOAT,)
+        casts = _casts(result, types)
+        graph = node.graph
+        assert graph is not None
+        for cast in casts:
+            rewriter.adopt(graph, cast, replaces=(node,))
+        graph.insert_after(node, casts)
+        final = casts[-1].outputs[0]
+        for user, index in users:
+            user.replace_input_with(index, final)
+        if was_output:
+            name = result.name
+            for index, output in enumerate(graph.outputs):
+                if output is result:
+                    graph.outputs[index] = final
+            result.name, final.name = rewriter.fresh_name(graph, f"{name}_full"), name
+
+
+def _casts(value: ir.Value, types: tuple[ir.DataType, ...]) -> list[ir.Node]:
+    made: list[ir.Node] = []
+    for dtype in types:
+        node = ir.node("Cast", [value], {"to": dtype.value})
+        node.outputs[0].type, node.outputs[0].shape = ir.TensorType(dtype), value.shape
+        made.append(node)
+        value = node.outputs[0]
+    return made
+
+
+def _is_done(node: ir.Node) -> bool:
+    """Whether an earlier run of this pass made the node's operands."""
+    producers = [v.producer() for v in node.inputs if v is not None]
+    return any(p is not None and p.metadata_props.get(PASS_KEY) == MixedPrecision.name for p in producers)

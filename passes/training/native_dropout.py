@@ -1,0 +1,60 @@
+"""The pass `native-dropout`."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.constants import scalar
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.training.forward import SEED
+from fuseline.passes.training.local_rewrite import Builder, is_standard
+from fuseline.passes.training.native import EMPTY, statistic
+
+__all__ = ["NativeDropout"]
+
+_STREAMS = "dropout_streams"
+
+
+class NativeDropout(Pass):
+    """Dropout in training mode → fuseline.FusedBiasDropoutAdd, masked by the input `dropout.seed`
+
+    Nothing is stored for the backward pass, and the same seed gives the same mask on any runtime.
+    """
+
+    name = "native-dropout"
+    phase = "pre-gradient"
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        for node in list(model.graph):
+            if node.op_type != "Dropout" or not is_standard(node):
+                continue
+            ratio = scalar(model, node.inputs[1]) if len(node.inputs) > 1 else 0.5
+            if ratio is None:
+                rewriter.reject(node, "its ratio is not constant")
+            elif any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+                rewriter.reject(node, "its mask is used elsewhere")
+            elif rewriter.permit(node, self.summary()):
+                _exchange(model, rewriter, node, ratio)
+        return rewriter.changes
+
+
+def _seed_input(model: Model) -> ir.Value:
+    """The graph's dropout seed, which is declared when first needed."""
+    found = next((v for v in model.graph.inputs if v.name == SEED), None)
+    if found is None:
+        found = ir.Value(name=SEED, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+        model.graph.inputs.append(found)
+    return found
+
+
+def _exchange(model: Model, rewriter: Rewriter, node: ir.Node, ratio: float) -> None:
+    # Streams number the operators that drop something, across all passes.
+    stream = model.facts[_STREAMS] = int(model.facts.get(_STREAMS, 0)) + 1
+    op = Builder(model, node)
+    inputs = (node.inputs[0], EMPTY, EMPTY, np.array([ratio], np.float32), _seed_input(model))
+    y, key = op.several("FusedBiasDropoutAdd", *inputs, outputs=2, domain="fuseline", stream=stream)
+    statistic(key, shape=(1,), dtype=ir.DataType.INT64)
+    rewriter.replace([node], op.nodes, [(node.outputs[0], y)])

@@ -1,0 +1,37 @@
+"""The pass `native-embedding`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute, rank_of
+from fuseline.passes.training.native import statistic
+
+__all__ = ["NativeEmbedding"]
+
+
+class NativeEmbedding(LocalRewrite):
+    """Gather(trainable table, ids) → fuseline.FusedEmbedding, whose gradient sums rows by index"""
+
+    name = "native-embedding"
+    operators = ("Gather",)
+
+    def applies(self, model: Model, node: ir.Node) -> bool | str:
+        table, ids = node.inputs
+        assert table is not None
+        assert ids is not None
+        if not model.parameters.is_trainable(table.name):
+            return False
+        if attribute(node, "axis", 0) != 0 or rank_of(table) != 2:
+            return "it does not take whole rows of a table"
+        if table.dtype != ir.DataType.FLOAT or ids.dtype != ir.DataType.INT64:
+            return f"its types are {table.dtype} and {ids.dtype}, not float32 and int64"
+        return True
+
+    def build(self, op: Builder, node: ir.Node) -> Sequence[ir.Value | None]:
+        y, state = op.several("FusedEmbedding", *node.inputs, outputs=2, domain="fuseline")
+        statistic(state, shape=(1,), dtype=ir.DataType.INT64)
+        return [y]
