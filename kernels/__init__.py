@@ -30,8 +30,8 @@ __all__ = [
     "require",
 ]
 
-# Every session that the engine creates from now on knows the operators, where they are built, and the gradient
-# builder knows their gradients.
+# Every session that the engine creates from now on knows the operators, where they are built, and the
+# gradient builder knows their gradients.
 if library_path not in custom_op_libraries:
     custom_op_libraries.append(library_path)
     gradient_registrars.append(register_gradients)
