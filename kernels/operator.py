@@ -56,7 +56,11 @@ def variadic(name: str) -> Port:
 @dataclass(frozen=True)
 class GradientNode:
     """A node of a gradient: ``I(i)``, ``O(i)`` are the forward node's inputs and outputs, ``GO(i)`` and
-    ``GI(i)`` their gradients; any other name is an intermediate."""
+    ``GI(i)`` their gradients; any other name is an intermediate.
+
+    ``GI(i)`` belongs at position i of the outputs: ONNX Runtime's builder asks whether the input at the
+    *position* needs a gradient, and drops the output if it does not.
+    """
 
     op_type: str
     inputs: tuple[str, ...]

@@ -12,6 +12,8 @@ fuseline::Definitions all_definitions() {
            fuseline::embedding_definitions(),
            fuseline::cross_entropy_definitions(),
            fuseline::row_definitions(),
+           fuseline::weight_gradient_definitions(),
+           fuseline::attention_definitions(),
        })
     all.insert(all.end(), family.begin(), family.end());
   return all;

@@ -147,6 +147,45 @@ struct SwiGluBackward {
   float *dgate, *dup;
 };
 
+// c[rows, columns] = aᵀ·b with a[depth, rows], b[depth, columns]. First the packing, over blocks of
+// kWeightGradientDepth of the depth; then the product, over rows of c. `panels` holds depth × columns rounded up to
+// whole panels, `scratch` kWeightGradientDepth × (end − begin rounded up to a multiple of 6), private to the call.
+constexpr int64_t kWeightGradientDepth = 256;
+struct WeightGradient {
+  const float *a, *b;
+  float *c, *sums;  // sums: of the columns of a; may be null
+  float *panels, *scratch;
+  int64_t depth, rows, columns;
+};
+// A tensor of rows of `width` contiguous floats, by batch, token and head.
+struct Strided {
+  float* data;
+  int64_t batch, token, head;
+};
+// Added to the scores; a stride of zero repeats. data may be null.
+struct Additive {
+  const float* data;
+  int64_t batch, head, query, key;
+};
+// Heads (batch × heads). scratch: attention_scratch() floats, private to the call.
+struct Attention {
+  Strided q, k, v, y;
+  Additive mask, bias;
+  float* statistics;  // [batch, heads, queries, 2]: the maximum of each row of scores, the inverse of its sum
+  float* scratch;
+  int64_t heads, groups, queries, keys, width;
+  int64_t block;  // queries at a time
+  float scale;
+  bool causal;
+  Dropout dropout;
+};
+// Groups of heads that share keys and values (batch × groups). dbias may be null and is added to.
+struct AttentionBackward {
+  Attention forward;
+  Strided dy, dq, dk, dv;
+  float* dbias;
+};
+
 #define FUSELINE_ROUTINES(X)                     \
   X(layer_norm_forward, LayerNormForward)        \
   X(layer_norm_backward, LayerNormBackward)      \
@@ -169,11 +208,16 @@ struct SwiGluBackward {
   X(rotary, Rotary)                              \
   X(swiglu_forward, SwiGluForward)               \
   X(swiglu_backward, SwiGluBackward)             \
+  X(weight_gradient_pack, WeightGradient)        \
+  X(weight_gradient, WeightGradient)             \
+  X(attention_forward, Attention)                \
+  X(attention_backward, AttentionBackward)       \
   X(adamw_update, AdamWUpdate)                   \
   X(sgd_update, SgdUpdate)
 
 struct Routines {
   const char* isa;
+  int64_t panel;  // columns that products handle together; their scratch memory is rounded up to it
 #define FUSELINE_MEMBER(name, Arguments) void (*name)(const Arguments&, int64_t begin, int64_t end);
   FUSELINE_ROUTINES(FUSELINE_MEMBER)
 #undef FUSELINE_MEMBER

@@ -1,3 +1,4 @@
+#include "compute/gemm.h"
 #include "compute/kernels.h"
 
 #define FUSELINE_QUOTE(text) #text
@@ -8,6 +9,7 @@ namespace fuseline::FUSELINE_ISA {
 extern const Routines table;
 const Routines table = {
     FUSELINE_NAME(FUSELINE_ISA),
+    kPanel,
 #define FUSELINE_ENTRY(name, Arguments) name,
     FUSELINE_ROUTINES(FUSELINE_ENTRY)
 #undef FUSELINE_ENTRY

@@ -9,5 +9,7 @@ Definitions gelu_definitions();
 Definitions embedding_definitions();
 Definitions cross_entropy_definitions();
 Definitions row_definitions();
+Definitions weight_gradient_definitions();
+Definitions attention_definitions();
 
 }  // namespace fuseline

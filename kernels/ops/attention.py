@@ -1,0 +1,192 @@
+"""Attention with additive mask and bias, causal limit, dropout and grouped heads; packed operands too."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fuseline.kernels.dropout import dropout_key, dropout_mask
+from fuseline.kernels.operator import Array, GradientNode, Operator, optional, port
+
+__all__ = ["ATTENTION_OPERATORS"]
+
+
+def _scores(q: Array, k: Array, bias: Array, mask: Array, scale: float, causal: bool) -> Array:
+    """[batch, heads, queries, keys], the keys' heads repeated for the group that shares them."""
+    k = np.repeat(k, q.shape[2] // k.shape[2], axis=2)
+    scores: Array = np.einsum("bqhd,bkhd->bhqk", q, k) * scale
+    for term in (bias, mask):
+        if term.size:
+            scores = scores + term
+    if causal:
+        queries, keys = scores.shape[-2:]
+        scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
+    return scores
+
+
+def _probabilities(scores: Array, statistics: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        exponentials = np.exp(scores - statistics[..., :1]) * statistics[..., 1:]
+    return np.where(np.isfinite(scores), exponentials, 0)
+
+
+def _statistics(scores: Array) -> Array:
+    top = scores.max(-1)
+    seen = np.isfinite(top)
+    total = np.exp(scores - np.where(seen, top, 0)[..., None]).sum(-1)
+    inverse = np.where(seen, 1 / np.where(seen, total, 1), 0)
+    return np.stack([np.where(seen, top, 0), inverse], -1).astype(np.float32)
+
+
+def _dropout(shape: tuple[int, ...], key: int, ratio: float) -> Array:
+    return dropout_mask(key, int(np.prod(shape[:-1])), shape[-1], ratio).reshape(shape)
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array,
+    mask: Array,
+    ratio: Array,
+    seed: Array,
+    scale: float = 0.0,
+    causal: int = 0,
+    stream: int = 0,
+) -> tuple[Array, ...]:
+    scale = scale or q.shape[-1] ** -0.5
+    key = dropout_key(int(seed[0]), stream)
+    scores = _scores(q, k, bias, mask, scale, bool(causal))
+    statistics = _statistics(scores)
+    p = _probabilities(scores, statistics) * _dropout(scores.shape, key, float(ratio[0]))
+    y = np.einsum("bhqk,bkhd->bqhd", p, np.repeat(v, q.shape[2] // v.shape[2], axis=2))
+    state = np.array([scale, bool(causal), 0], np.float32)
+    return y.astype(np.float32), statistics, state, np.array([key], np.int64)
+
+
+def attention_grad(
+    dy: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array,
+    mask: Array,
+    ratio: Array,
+    y: Array,
+    statistics: Array,
+    state: Array,
+    key: Array,
+) -> tuple[Array, ...]:
+    group = q.shape[2] // k.shape[2]
+    scores = _scores(q, k, bias, mask, float(state[0]), bool(state[1]))
+    p = _probabilities(scores, statistics)
+    kept = _dropout(scores.shape, int(key[0]), float(ratio[0]))
+    dp = np.einsum("bqhd,bkhd->bhqk", dy, np.repeat(v, group, axis=2)) * kept
+    ds = p * (dp - (dp * p).sum(-1, keepdims=True))
+    dq = np.einsum("bhqk,bkhd->bqhd", ds, np.repeat(k, group, axis=2)) * state[0]
+    dk = np.einsum("bhqk,bqhd->bkhd", ds, q) * state[0]
+    dv = np.einsum("bhqk,bqhd->bkhd", p * kept, dy)
+    dk, dv = (x.reshape(*k.shape[:3], group, k.shape[3]) for x in (dk, dv))
+    return tuple(
+        x.astype(np.float32) for x in (dq, dk.sum(3), dv.sum(3), _reduced_to(ds, bias) if bias.size else bias)
+    )
+
+
+def _reduced_to(ds: Array, bias: Array) -> Array:
+    padded = (1,) * (ds.ndim - bias.ndim) + bias.shape
+    axes = tuple(axis for axis, size in enumerate(padded) if size == 1)
+    reduced: Array = ds.sum(axes, keepdims=True).reshape(bias.shape)
+    return reduced
+
+
+def _axis(interleaved: bool) -> int:
+    return 3 if interleaved else 2
+
+
+def attention_packed(
+    qkv: Array,
+    bias: Array,
+    mask: Array,
+    ratio: Array,
+    seed: Array,
+    scale: float = 0.0,
+    causal: int = 0,
+    stream: int = 0,
+    interleaved: int = 0,
+) -> tuple[Array, ...]:
+    q, k, v = (np.take(qkv, i, _axis(bool(interleaved))) for i in range(3))
+    y, statistics, state, key = attention(q, k, v, bias, mask, ratio, seed, scale, causal, stream)
+    state[2] = bool(interleaved)
+    return y, statistics, state, key
+
+
+def attention_packed_grad(
+    dy: Array,
+    qkv: Array,
+    bias: Array,
+    mask: Array,
+    ratio: Array,
+    y: Array,
+    statistics: Array,
+    state: Array,
+    key: Array,
+) -> tuple[Array, ...]:
+    axis = _axis(bool(state[2]))
+    q, k, v = (np.take(qkv, i, axis) for i in range(3))
+    *operands, dbias = attention_grad(dy, q, k, v, bias, mask, ratio, y, statistics, state, key)
+    return np.stack(operands, axis), dbias
+
+
+_TAIL = (port("bias"), port("mask"), port("ratio"))
+_SEED = port("seed", type="int64")
+_SAVED = (port("y"), port("statistics"), port("state"), port("key", type="int64"))
+_OUTPUTS = (optional("statistics"), optional("state", "3"), optional("key", "1", "int64"))
+_ATTRIBUTES: dict[str, int | float] = {"scale": 0.0, "causal": 0, "stream": 0}
+
+ATTENTION_OPERATORS = (
+    Operator(
+        "FusedAttention",
+        "dropout(softmax(scale·q·kᵀ + bias + mask))·v over [batch, tokens, heads, width]; "
+        "only a block of the scores exists at a time",
+        (port("q"), port("k"), port("v"), *_TAIL, _SEED),
+        (port("y", "q"), *_OUTPUTS),
+        attention,
+        _ATTRIBUTES,
+        (
+            GradientNode(
+                "FusedAttentionGrad",
+                ("GO(0)", "I(0)", "I(1)", "I(2)", "I(3)", "I(4)", "I(5)", "O(0)", "O(1)", "O(2)", "O(3)"),
+                ("GI(0)", "GI(1)", "GI(2)", "GI(3)"),
+            ),
+        ),
+    ),
+    Operator(
+        "FusedAttentionGrad",
+        "gradient of FusedAttention; the scores are made again block by block",
+        (port("dy"), port("q"), port("k"), port("v"), *_TAIL, *_SAVED),
+        (optional("dq", "q"), optional("dk", "k"), optional("dv", "v"), optional("dbias", "bias")),
+        attention_grad,
+    ),
+    Operator(
+        "FusedAttentionPacked",
+        "FusedAttention of one qkv [batch, tokens, 3, heads, width], or interleaved: "
+        "[batch, tokens, heads, 3, width]",
+        (port("qkv"), *_TAIL, _SEED),
+        (port("y"), *_OUTPUTS),
+        attention_packed,
+        {**_ATTRIBUTES, "interleaved": 0},
+        (
+            GradientNode(
+                "FusedAttentionPackedGrad",
+                ("GO(0)", "I(0)", "I(1)", "I(2)", "I(3)", "O(0)", "O(1)", "O(2)", "O(3)"),
+                ("GI(0)", "GI(1)"),
+            ),
+        ),
+    ),
+    Operator(
+        "FusedAttentionPackedGrad",
+        "gradient of FusedAttentionPacked, packed alike",
+        (port("dy"), port("qkv"), *_TAIL, *_SAVED),
+        (optional("dqkv", "qkv"), optional("dbias", "bias")),
+        attention_packed_grad,
+    ),
+)
