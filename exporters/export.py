@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.exporters.context import Clock, Progress, attention_set
-from fuseline.exporters.errors import ExportError
+from fuseline.exporters.errors import ExportError, ExportMismatch
 from fuseline.exporters.mode import SWITCH, install_switch
 from fuseline.exporters.names import map_parameters, name_axes
 from fuseline.exporters.planning import Dynamic, Plan, make_plan
@@ -117,7 +117,7 @@ def _facts(plan: Plan, source: Source) -> dict[str, Any]:
         "inputs": {i.name: {"axes": list(i.axes), "default": i.default} for i in plan.inputs},
         "labels": [i.name for i in source.task.labels] if plan.train and source.task else [],
         "outputs": plan.wrapper.output_names,
-        "notes": source.notes,
+        "notes": [*source.notes, *plan.notes()],
     }
     if plan.train:
         facts["loss"] = "loss"
@@ -135,7 +135,7 @@ def _check(model: Model, plan: Plan, label: str) -> None:
     if report.ok:
         return
     worst = report.worst
-    raise ExportError(
+    raise ExportMismatch(
         f"{label} was exported, but differs from torch: {worst.output} by {worst.difference:.1e} "
         f"(allowed {worst.tolerance:.0e}) at {worst.shape}",
         hint="export with check=False to look at the graph",

@@ -154,6 +154,10 @@ def _normal(context: _Context) -> Tensor:
     return torch.randn(context.shape, generator=context.rng)
 
 
+def _indicators(context: _Context) -> Tensor:
+    return context.integers(0, 2).float()
+
+
 def _hide_padding(labels: Tensor, context: _Context) -> Tensor:
     mask = context.made.get("attention_mask")
     return labels if mask is None else labels.masked_fill(mask == 0, IGNORE_INDEX)
@@ -162,6 +166,7 @@ def _hide_padding(labels: Tensor, context: _Context) -> Tensor:
 _FILLS: dict[str, Fill] = {
     "choices": _choices,
     "classes": _classes,
+    "indicators": _indicators,
     "mask": _mask,
     "masked-tokens": _masked_tokens,
     "next-tokens": _next_tokens,

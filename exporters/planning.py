@@ -54,6 +54,15 @@ class Plan:
         made = self.make_batch(sizes, seed)
         return [made[item.name] for item in self.inputs]
 
+    def notes(self) -> list[str]:
+        """What the graph does not do although the model, trained by torch, would."""
+        config = getattr(self.model, "config", None)
+        if not self.train or config is None:
+            return []
+        off = [name for name, value in self.family.disabled.items() if getattr(config, name, value) != value]
+        off += [name for name, rate in vars(config).items() if "layerdrop" in name and rate]
+        return [f"{name}: switched off, it draws on the host" for name in off]
+
     @contextmanager
     def tracing(self) -> Iterator[None]:
         """The model in the mode and form in which it is traced; undone afterwards."""

@@ -240,7 +240,7 @@ ZOO: dict[str, Entry] = {
         "ResNet", {}, embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"
     ),
     "regnet": _vision("RegNet", {}, embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], groups_width=8),
-    "mobilenet-v2": _vision("MobileNetV2", {}, depth_multiplier=0.25, min_depth=8),
+    "mobilenet-v2": _vision("MobileNetV2", {}, depth_multiplier=0.25, min_depth=8, image_size=64),
     "clip": Entry("CLIPModel", "CLIPConfig", _TWO_TOWERS),
     "wav2vec2": _classifier("Wav2Vec2", _WAVE),
     "wav2vec2-ctc": Entry("Wav2Vec2ForCTC", "Wav2Vec2Config", _WAVE),

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from fuseline.exporters.families import ast, convolutional, mamba, mixtral, wav2vec2, whisper
 from fuseline.exporters.families.base import Family
-from fuseline.exporters.families.registry import family_of, register_family, registered_families
+from fuseline.exporters.families.registry import (
+    family_of,
+    load_families,
+    register_family,
+    registered_families,
+)
 
 #: Importing a family's module registers it.
 BUILT_IN = (ast, convolutional, mamba, mixtral, wav2vec2, whisper)
 
-__all__ = ["BUILT_IN", "Family", "family_of", "register_family", "registered_families"]
+__all__ = ["BUILT_IN", "Family", "family_of", "load_families", "register_family", "registered_families"]

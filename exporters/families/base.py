@@ -55,10 +55,10 @@ class Family:
         wanted = _BY_MAIN_INPUT.get(getattr(model, "main_input_name", ""), task.inputs)
         if task.name == "zero-shot-image":
             wanted = task.inputs
-        if train:
-            wanted = (*wanted, *task.labels)
-        accepted = inspect.signature(model.forward).parameters
         config = getattr(model, "config", None)
+        if train:
+            wanted = (*wanted, *(_label(item, config) for item in task.labels))
+        accepted = inspect.signature(model.forward).parameters
         return tuple(
             self._settle(item, config)
             for item in wanted
@@ -96,3 +96,14 @@ class Family:
             if isinstance(size, int):
                 return size
         return 3 if axis == "channels" else axis
+
+
+def _label(item: Input, config: Any) -> Input:
+    """A class label as the config's problem type has it: a class, a number, or one indicator per class."""
+    problem = getattr(config, "problem_type", None)
+    if item.fill != "classes" or problem not in ("regression", "multi_label_classification"):
+        return item
+    classes = config.num_labels
+    if problem == "regression":
+        return Input(item.name, ("batch",) if classes == 1 else ("batch", classes), "normal")
+    return Input(item.name, ("batch", classes), "indicators")

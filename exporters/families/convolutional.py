@@ -13,9 +13,6 @@ class Convolutional(Family):
     model_types = (
         "convnext",
         "convnextv2",
-        "efficientnet",
-        "mobilenet_v1",
-        "mobilenet_v2",
         "regnet",
         "resnet",
     )

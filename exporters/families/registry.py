@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import runpy
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.families.base import Family
 
-__all__ = ["family_of", "register_family", "registered_families"]
+__all__ = ["ENTRY_POINT_GROUP", "family_of", "load_families", "register_family", "registered_families"]
+
+ENTRY_POINT_GROUP = "fuseline.families"
 
 _REGISTRY: dict[str, type[Family]] = {}
 
@@ -26,8 +32,29 @@ def register_family(family: type[Family]) -> type[Family]:
     return family
 
 
+def load_families(path: str | Path) -> None:
+    """Run a user's Python file, which registers its families with `register_family`."""
+    path = Path(path)
+    if not path.is_file():
+        raise ExportError(f"there is no plugin file {path}")
+    try:
+        runpy.run_path(str(path), run_name=f"fuseline_families_{path.stem}")
+    except ExportError:
+        raise
+    except Exception as error:
+        raise ExportError(f"plugin {path} failed to load: {type(error).__name__}: {error}") from error
+
+
+@cache
+def _discover() -> None:
+    """Load the families of installed packages, once: importing the entry point registers them."""
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        entry.load()
+
+
 def family_of(config: Any) -> Family:
     """The family of a config, by its model type; the default one where none was declared."""
+    _discover()
     return _REGISTRY.get(getattr(config, "model_type", ""), Family)()
 
 

@@ -1,0 +1,127 @@
+"""`fuseline export`: a torch or transformers model to ONNX, checked against torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fuseline.tools.console import console, print_json
+
+if TYPE_CHECKING:
+    from fuseline.engine.model import Model
+    from fuseline.exporters.context import Progress
+
+__all__ = ["export_command"]
+
+_DOING = {
+    "load": "loading the model",
+    "trace": "tracing with torch.export",
+    "translate": "translating to ONNX",
+    "name": "naming parameters and axes",
+    "check": "checking against torch",
+}
+
+
+def export_command(
+    source: Annotated[
+        str, typer.Argument(help="A model folder, a config.json, module:factory, or an .onnx file.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the graph goes (.onnx).")],
+    task: Annotated[str | None, typer.Option(help="E.g. text-classification; guessed when left out.")] = None,
+    train: Annotated[
+        bool, typer.Option(help="With labels, loss, and dropout that can be switched off.")
+    ] = False,
+    with_past: Annotated[
+        bool, typer.Option(help="For generation: past keys and values; OUTPUT is then a folder.")
+    ] = False,
+    opset: Annotated[int, typer.Option(help="18 to 21.")] = 18,
+    attention: Annotated[
+        str | None, typer.Option(help="eager or sdpa; the model's own when left out.")
+    ] = None,
+    dynamic: Annotated[bool, typer.Option(help="Leave batch, sequence and the like free.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of random weights, when SOURCE is a config.")] = 0,
+    check: Annotated[bool, typer.Option(help="Run the graph and torch on several shapes.")] = True,
+    plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with model families.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable facts of the export.")] = False,
+) -> None:
+    """Export a model to ONNX and check it against torch."""
+    from fuseline.engine.errors import FuselineError
+    from fuseline.exporters import export
+    from fuseline.exporters.families import load_families
+    from fuseline.exporters.generation import export_generator
+
+    if train and with_past:
+        raise FuselineError("--train and --with-past exclude each other", hint="export twice")
+    for path in plugin or ():
+        load_families(path)
+    common: dict[str, Any] = {
+        "task": task,
+        "opset": opset,
+        "attention": attention,
+        "seed": seed,
+        "check": check,
+    }
+    with _progress(quiet=as_json) as progress:
+        if with_past:
+            generator = export_generator(source, **common, progress=progress)
+            generator.save(output)
+            made = {"decoder": generator.decoder}
+            made |= {"encoder": generator.encoder} if generator.encoder else {}
+        else:
+            model = export(source, **common, train=train, dynamic=dynamic, progress=progress)
+            model.save(output)
+            made = {output.name: model}
+    if as_json:
+        print_json({"output": str(output), "graphs": {name: m.facts for name, m in made.items()}})
+        return
+    for name, model in made.items():
+        _report(name, model)
+    console.print(f"wrote {output}")
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Progress]:
+    """A spinner on a terminal, one line per phase in a pipe."""
+    if quiet:
+        yield lambda phase: None
+    elif console.is_terminal:
+        with console.status("starting") as status:
+            yield lambda phase: status.update(_DOING.get(phase, phase))
+    else:
+        yield lambda phase: console.print(_DOING.get(phase, phase))
+
+
+def _report(name: str, model: Model) -> None:
+    from fuseline.exporters.verify import CheckReport
+
+    facts = model.facts
+    trained = sum(1 for p in model.parameters if p.trainable)
+    tied = sum(1 for p in model.parameters if p.value) - len({p.value for p in model.parameters if p.value})
+    console.print(
+        f"[bold]{name}[/bold]: {facts.get('architecture', 'an ONNX file')}, "
+        f"{sum(1 for _ in model.graph)} nodes, {len(model.parameters)} parameters and buffers "
+        f"({trained} trainable, {tied} tied names), opset {model.opset()}"
+    )
+    if facts.get("check"):
+        console.print(_check_table(CheckReport.from_json(facts["check"])))
+    for note in facts.get("notes", ()):
+        console.print(f"[yellow]note[/yellow] {note}")
+    timings = facts.get("timings")
+    if timings:
+        console.print("seconds: " + ", ".join(f"{phase} {spent:.1f}" for phase, spent in timings.items()))
+
+
+def _check_table(report: Any) -> Any:
+    from rich.table import Table
+
+    table = Table(
+        "shape", "output", "difference", "tolerance", "", title="against torch", title_justify="left"
+    )
+    for row in report.checks:
+        verdict = "[green]ok[/green]" if row.ok else "[red]different[/red]"
+        table.add_row(row.shape, row.output, f"{row.difference:.1e}", f"{row.tolerance:.0e}", verdict)
+    return table
