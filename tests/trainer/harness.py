@@ -1,0 +1,109 @@
+"""The stock Trainer and ours on the same model, data and seed, and what each step gave."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from fuseline.exporters import zoo
+from fuseline.tools.trainer import Trainer, TrainingArguments
+
+
+@dataclass
+class Record:
+    """The loss of every micro-batch, the gradient norm of every step, and the final weights."""
+
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    trainer: Any = None
+
+
+class Rows(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """A batch as a data set of its rows."""
+
+    def __init__(self, batch: dict[str, Tensor]) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return len(next(iter(self.batch.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {name: tensor[index] for name, tensor in self.batch.items()}
+
+
+def rows(model: nn.Module, count: int, length: int = 8, seed: int = 0) -> Rows:
+    return Rows(zoo.batch(model, count, length, seed=seed))
+
+
+def arguments(folder: Path, **changes: Any) -> TrainingArguments:
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 4,
+        "max_steps": 20,
+        "learning_rate": 1e-3,
+        "weight_decay": 0.01,
+        "max_grad_norm": 0.5,
+        "warmup_steps": 3,
+        "logging_steps": 1,
+        "report_to": [],
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "seed": 7,
+    }
+    return TrainingArguments(**{**settings, **changes})
+
+
+def recording(kind: type[Any]) -> type[Any]:
+    """A trainer of this kind that remembers every loss at full precision."""
+
+    class Recording(kind):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self.record = Record(trainer=self)
+            super().__init__(*args, **kwargs)
+
+        def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+            loss: Tensor = super().training_step(*args, **kwargs)
+            self.record.losses.append(float(loss))
+            return loss
+
+        def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+            norm = super()._get_grad_norm(*args, **kwargs)
+            self.record.norms.append(float(norm))
+            return norm
+
+    return Recording
+
+
+def train(kind: type[Any], model: nn.Module, args: Any, data: Any, **kwargs: Any) -> Record:
+    trainer = recording(kind)(copy.deepcopy(model), args, train_dataset=data, **kwargs)
+    trainer.train()
+    record: Record = trainer.record
+    record.weights = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+    return record
+
+
+def both(
+    model: nn.Module, args: Any, data: Any, *, ours: dict[str, Any] | None = None, **kwargs: Any
+) -> tuple[Record, Record]:
+    """(stock, ours), the second refusing to fall back."""
+    stock = train(transformers.Trainer, model, args, data, **kwargs)
+    mine = train(Trainer, model, args, data, **{"fallback": "error", **(ours or {})}, **kwargs)
+    return stock, mine
+
+
+def assert_same(stock: Record, mine: Record, *, relative: float, absolute: float) -> None:
+    assert len(stock.losses) == len(mine.losses)
+    for step, (expected, found) in enumerate(zip(stock.losses, mine.losses, strict=True)):
+        assert abs(found - expected) <= relative * abs(expected), f"step {step}: {found} against {expected}"
+    for name, expected_weight in stock.weights.items():
+        difference = float((mine.weights[name] - expected_weight).abs().max())
+        assert difference <= absolute, f"{name} differs by {difference}"

@@ -1,0 +1,21 @@
+"""The Trainer: `transformers.Trainer` with ONNX Runtime underneath."""
+
+from __future__ import annotations
+
+from fuseline.tools.trainer.arguments import Seq2SeqTrainingArguments, TrainingArguments
+from fuseline.tools.trainer.bridge import Bridge, attach
+from fuseline.tools.trainer.cache import CompileCache
+from fuseline.tools.trainer.compiler import Compiler, Settings
+from fuseline.tools.trainer.trainer import Seq2SeqTrainer, Trainer
+
+__all__ = [
+    "Bridge",
+    "CompileCache",
+    "Compiler",
+    "Seq2SeqTrainer",
+    "Seq2SeqTrainingArguments",
+    "Settings",
+    "Trainer",
+    "TrainingArguments",
+    "attach",
+]

@@ -1,0 +1,241 @@
+"""The bridge: a torch model whose `forward` runs on ONNX Runtime, and which is otherwise untouched.
+
+Only the attribute `forward` of the one instance is replaced, under the same signature. Parameters, hooks,
+`save_pretrained`, DDP and DeepSpeed see the model that they always saw.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import types
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fuseline.engine.errors import FuselineError
+from fuseline.engine.parameters import Parameter
+from fuseline.engine.training.gradients import gradient_name
+from fuseline.tools.trainer.call import Call, Unsuited, complete, read_call
+from fuseline.tools.trainer.compiler import Compiler, Variant
+from fuseline.tools.trainer.differentiable import Run, SplitStep, WholeStep
+from fuseline.tools.trainer.items import ItemRule, find_rule, scale
+from fuseline.tools.trainer.runner import Runner
+from fuseline.tools.trainer.tensors import NamedTensors
+
+__all__ = ["Bridge", "Fallback", "attach"]
+
+logger = logging.getLogger(__name__)
+Fallback = Literal["torch", "error"]
+
+
+def attach(model: nn.Module, compiler: Compiler, fallback: Fallback = "torch") -> Bridge:
+    """Let the model run on ONNX Runtime from now on; a PEFT model through the model that it adapts."""
+    target: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    known = vars(target).get("forward")
+    if isinstance(known, Bridge):
+        known.detach()
+    return Bridge(target, compiler, fallback)
+
+
+class Bridge:
+    """Stands for the `forward` of one model; made by `attach`."""
+
+    def __init__(self, model: nn.Module, compiler: Compiler, fallback: Fallback) -> None:
+        self.model = model
+        self._compiler = compiler
+        self._fallback = fallback
+        self._replaced = vars(model).get("forward")
+        self._torch_forward = model.forward
+        self.__signature__ = inspect.signature(model.forward)
+        self._tensors = NamedTensors(model)
+        self._compiled_for: tuple[str, ...] = ()
+        self._runners: dict[tuple[Variant, int], tuple[Runner, ...]] = {}
+        self._output_type: type[Any] | None = None
+        self._item_rule: ItemRule | None = None
+        self._last: Run | None = None
+        #: How often each way was taken: step, split, evaluate, predict, torch.
+        self.counts: Counter[str] = Counter()
+        #: Why the model runs in torch; None while it does not have to.
+        self.blocked: str | None = None
+        model.forward = self
+
+    def detach(self) -> None:
+        """Give the model its own `forward` back."""
+        if self._replaced is None:
+            del self.model.forward
+        else:
+            self.model.forward = self._replaced
+
+    @contextmanager
+    def detached(self) -> Iterator[None]:
+        self.detach()
+        try:
+            yield
+        finally:
+            self.model.forward = self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        # A copy of the model has weights of its own, and so is a plain torch model again.
+        return _own_forward(memo[id(self.model)])
+
+    def __reduce__(self) -> Any:
+        return _own_forward, (self.model,)
+
+    # -- the call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        training = self.model.training
+        # Gradients in evaluation mode, or dropout without gradients: the graphs are made for neither.
+        if self.blocked is None and training == torch.is_grad_enabled():
+            try:
+                return self._on_graph(read_call(self.__signature__, args, kwargs), training)
+            except Unsuited as reason:
+                self._note(str(reason), training)
+            except FuselineError as error:
+                self._block(error)
+        self.counts["torch"] += 1
+        return self._torch_forward(*args, **kwargs)
+
+    def _on_graph(self, call: Call, training: bool) -> Any:
+        if self._output_type is None:
+            self._probe(call)
+        self._watch_frozen()
+        labelled = all(name in call.tensors for name in self._compiler.labels(self.model))
+        variant = self._variant(labelled, training)
+        runners = self._ready(variant)
+        facts = runners[0].model.facts
+        declared = {n: d for n, d in facts["inputs"].items() if runners[0].accepts(n)}
+        feeds = complete(call.tensors, declared)
+        factor = self._factor(call) if labelled else 1.0
+        outputs = [o for o in facts["outputs"] if o not in facts.get("updates", {})]
+        if training:
+            results = self._train(runners, feeds, outputs, factor)
+        else:
+            results = runners[0](feeds, self._tensors.current(), outputs)
+            if labelled:
+                results["loss"] = results["loss"] * factor
+        self.counts[variant] += 1
+        assert self._output_type is not None
+        return self._output_type(**results) if call.return_dict else tuple(results.values())
+
+    def _variant(self, labelled: bool, training: bool) -> Variant:
+        if not training:
+            return "evaluate" if labelled else "predict"
+        if not labelled:
+            return "split"
+        return "split-loss" if self._last is not None and self._last.was_split else "step"
+
+    def _train(
+        self, runners: tuple[Runner, ...], feeds: dict[str, Tensor], outputs: list[str], factor: float
+    ) -> dict[str, Tensor]:
+        named = self._tensors.current()
+        trained = _trained(runners[-1], named)
+        run = Run(
+            runners,
+            feeds,
+            named,
+            trained,
+            outputs,
+            seed=int(torch.randint(2**31 - 1, (1,))) if any(r.random for r in runners) else None,
+            factor=factor,
+            outer=self._last.outer if self._last is not None else 1.0,
+            exact=self._compiler.settings.precision == "fp16",
+            updates=runners[0].model.facts.get("updates", {}),
+            split=lambda: self._ready("split-loss"),
+            was_split=self._last is not None and self._last.was_split,
+        )
+        self._last = run
+        function: Any = WholeStep if len(runners) == 1 else SplitStep
+        values = function.apply(run, *(named[p.name] for p in trained))
+        for name, value in run.updated.items():
+            named[name].copy_(value)
+        return dict(zip(outputs, values, strict=True))
+
+    # -- what has to be known before the first run
+
+    def _probe(self, call: Call) -> None:
+        """Ask torch, on two rows, for its type of output; it settles what it reads off the labels, too."""
+        with self._quietly():
+            self._output_type = type(self._torch_forward(**_few(call.tensors)))
+
+    def _factor(self, call: Call) -> float:
+        if call.items is None:
+            return 1.0
+        if self._item_rule is None:
+            with self._quietly():
+                self._item_rule = find_rule(self._torch_forward, _few(call.tensors))
+        if self._item_rule == "unknown":
+            raise Unsuited("its loss uses num_items_in_batch in a way that the graph does not")
+        return scale(self._item_rule, call.tensors.get("labels"), call.items)
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """The model in evaluation mode, without gradients, under its own forward."""
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad(), self.detached():
+                yield
+        finally:
+            self.model.train(was_training)
+
+    def _watch_frozen(self) -> None:
+        """Another set of trainable weights is another graph."""
+        trainable = self._tensors.trainable()
+        if trainable != self._compiled_for:
+            self._compiled_for = trainable
+            self._runners.clear()
+
+    def _ready(self, variant: Variant) -> tuple[Runner, ...]:
+        key = (variant, torch.get_num_threads())
+        if key not in self._runners:
+            with self.detached():
+                self._runners[key] = self._compiler.runners(self.model, variant, key[1])
+        return self._runners[key]
+
+    # -- when the graph is not the way
+
+    def _note(self, reason: str, training: bool) -> None:
+        """Generation and the like may run in torch without a word; training may not."""
+        if not training:
+            return
+        if self._fallback == "error":
+            raise FuselineError(f"{type(self.model).__name__} cannot train on the graph: {reason}")
+        if self.counts["torch"] == 0:
+            logger.warning("%s runs in torch: %s", type(self.model).__name__, reason)
+
+    def _block(self, error: FuselineError) -> None:
+        if self._fallback == "error":
+            raise error
+        self.blocked = str(error)
+        notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
+        logger.warning(
+            "%s trains in torch, since it cannot run on ONNX Runtime: %s%s",
+            type(self.model).__name__,
+            self.blocked,
+            notes,
+        )
+
+
+def _own_forward(model: nn.Module) -> Any:
+    return types.MethodType(type(model).forward, model)
+
+
+def _trained(runner: Runner, named: Mapping[str, Tensor]) -> list[Parameter]:
+    """The parameters with a gradient in the graph, each tensor once however many names it has."""
+    found: dict[int, Parameter] = {}
+    for parameter in runner.model.parameters:
+        if parameter.value is not None and gradient_name(parameter.value) in runner.produced:
+            tensor = named[parameter.name]
+            if tensor.requires_grad:
+                found.setdefault(id(tensor), parameter)
+    return list(found.values())
+
+
+def _few(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor[:2] if tensor.dim() else tensor for name, tensor in tensors.items()}

@@ -1,0 +1,241 @@
+"""From a torch model to the sessions that train and evaluate it: export, pipeline, cache."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from fuseline import kernels
+from fuseline.engine.model import Model
+from fuseline.engine.pipeline import Pipeline, Repeat, Stage
+from fuseline.engine.registry import registry
+from fuseline.exporters import ExportError, Task, export, to_evaluation
+from fuseline.exporters.tasks import infer_task
+from fuseline.tools.trainer.cache import CompileCache, code_version, digest
+from fuseline.tools.trainer.cut import cut
+from fuseline.tools.trainer.runner import Runner, without_weights
+from fuseline.tools.trainer.variants import with_output_gradients, without_loss
+
+__all__ = ["Compiler", "Precision", "Settings", "Variant"]
+
+Precision = Literal["fp32", "bf16", "fp16"]
+
+#: step: loss, outputs and gradients in one run; split: forward, then backward from gradients of the outputs,
+#: with or without the model's own loss; evaluate and predict: no gradients, with and without the loss.
+Variant = Literal["step", "split", "split-loss", "evaluate", "predict"]
+
+_SESSIONS = 12
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose about compiling."""
+
+    pipeline: str = "training"
+    plugins: tuple[Path, ...] = ()
+    dump_dir: Path | None = None
+    precision: Precision = "fp32"
+    cache: CompileCache = field(default_factory=lambda: CompileCache(None))
+
+
+class Compiler:
+    """Makes runners for models, each graph once: in memory by key, and across processes by the cache."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        #: exports, pipelines, cache hits: what this process had to do.
+        self.counts: Counter[str] = Counter()
+        self._runners: OrderedDict[str, tuple[Runner, ...]] = OrderedDict()
+        self._exported: tuple[str, Model] | None = None
+        for path in settings.plugins:
+            registry.load_plugin(path)
+        self._pipeline = _with_precision(Pipeline.resolve(settings.pipeline), settings.precision)
+
+    def runners(self, model: nn.Module, variant: Variant, threads: int) -> tuple[Runner, ...]:
+        """One runner, or two (forward, backward) for the split variants."""
+        base = self._key(model)
+        key = f"{digest({'model': base, 'variant': variant})}"
+        known = self._runners.get(f"{key}/{threads}")
+        if known is None:
+            graphs = self._graphs(model, variant, base, key)
+            known = tuple(Runner(graph, threads=threads) for graph in graphs)
+            self._runners[f"{key}/{threads}"] = known
+            while len(self._runners) > _SESSIONS:
+                self._runners.popitem(last=False)
+        self._runners.move_to_end(f"{key}/{threads}")
+        return known
+
+    def labels(self, model: nn.Module) -> list[str]:
+        """The arguments that make the model compute its loss."""
+        return [label.name for label in _task(model).labels]
+
+    def inference(self, model: nn.Module) -> Model:
+        """The evaluation graph without a loss, the module's weights in it."""
+        return without_loss(to_evaluation(self._export(model, self._key(model))))
+
+    def _graphs(self, model: nn.Module, variant: Variant, base: str, key: str) -> list[Model]:
+        parts = 2 if variant.startswith("split") else 1
+        with self.settings.cache.locked(key):
+            # Whoever asks for dumps wants to see the passes run.
+            if self.settings.dump_dir is None:
+                found = self.settings.cache.load(key, parts)
+                if found is not None:
+                    self.counts["cache hits"] += 1
+                    return found
+            made = self._build(self._export(model, base), variant)
+            self.settings.cache.store(key, made)
+        return made
+
+    def _export(self, model: nn.Module, base: str) -> Model:
+        if self._exported is None or self._exported[0] != base:
+            self._exported = (base, export(model, task=_task(model).name, train=True))
+            self.counts["exports"] += 1
+        return self._exported[1]
+
+    def _build(self, exported: Model, variant: Variant) -> list[Model]:
+        make = _BUILDERS[variant]
+        return [without_weights(m) if i == 0 else m for i, m in enumerate(make(self, exported))]
+
+    def transform(self, model: Model, label: str, *, gradients: bool) -> Model:
+        """The pipeline, whole or up to the gradient."""
+        pipeline = self._pipeline if gradients else _before_gradient(self._pipeline)
+        self.counts["pipelines"] += 1
+        return pipeline.run(model, self._observers(label)).model
+
+    def _observers(self, label: str) -> list[Any]:
+        if self.settings.dump_dir is None:
+            return []
+        from fuseline.engine.observers import DumpDiffs
+
+        return [DumpDiffs(self.settings.dump_dir / label)]
+
+    def _key(self, model: nn.Module) -> str:
+        return digest(
+            {
+                "code": code_version(),
+                "kernels": _kernels_version(),
+                "pipeline": str(self._pipeline),
+                "plugins": [_file_hash(p) for p in self.settings.plugins],
+                "model": _describe(model),
+            }
+        )
+
+
+def _task(model: nn.Module) -> Task:
+    """The task by the class's name, or by that of the first base class that has one."""
+    config = getattr(model, "config", None)
+    for kind in type(model).__mro__:
+        try:
+            return infer_task(kind.__name__, config)
+        except ExportError:
+            if kind is nn.Module:
+                break
+    return infer_task(type(model).__name__, config)
+
+
+def _step(compiler: Compiler, exported: Model) -> Sequence[Model]:
+    return [compiler.transform(exported, "step", gradients=True)]
+
+
+def _evaluate(compiler: Compiler, exported: Model) -> Sequence[Model]:
+    return [compiler.transform(to_evaluation(exported), "evaluate", gradients=False)]
+
+
+def _predict(compiler: Compiler, exported: Model) -> Sequence[Model]:
+    return [compiler.transform(without_loss(to_evaluation(exported)), "predict", gradients=False)]
+
+
+def _split(compiler: Compiler, exported: Model) -> Sequence[Model]:
+    graph = with_output_gradients(without_loss(exported))
+    return cut(without_weights(compiler.transform(graph, "split", gradients=True)))
+
+
+def _split_loss(compiler: Compiler, exported: Model) -> Sequence[Model]:
+    graph = with_output_gradients(exported)
+    return cut(without_weights(compiler.transform(graph, "split-loss", gradients=True)))
+
+
+_BUILDERS: dict[Variant, Callable[[Compiler, Model], Sequence[Model]]] = {
+    "step": _step,
+    "split": _split,
+    "split-loss": _split_loss,
+    "evaluate": _evaluate,
+    "predict": _predict,
+}
+
+
+def _with_precision(pipeline: Pipeline, precision: Precision) -> Pipeline:
+    """The pipeline with the mixed-precision pass right before the gradient, unless it has one already."""
+    if precision == "fp32" or any(p.name == "mixed-precision" for p in pipeline.passes()):
+        return pipeline
+    from fuseline.passes.training.mixed_precision import MixedPrecision
+
+    return Pipeline(_insert_before_gradient(pipeline.stages, MixedPrecision(to=precision)))
+
+
+def _insert_before_gradient(stages: Sequence[Stage], added: Stage) -> tuple[Stage, ...]:
+    index = next((i for i, s in enumerate(stages) if _differentiates(s)), len(stages))
+    return (*stages[:index], added, *stages[index:])
+
+
+def _before_gradient(pipeline: Pipeline) -> Pipeline:
+    index = next((i for i, s in enumerate(pipeline.stages) if _differentiates(s)), len(pipeline.stages))
+    return Pipeline(pipeline.stages[:index])
+
+
+def _differentiates(stage: Stage) -> bool:
+    if isinstance(stage, Repeat):
+        return any(_differentiates(s) for s in stage.stages)
+    return "differentiated" in stage.ensures
+
+
+def _describe(model: nn.Module) -> dict[str, Any]:
+    """All that decides the graph: code, structure, settings, and which weights train or are tied."""
+    config: Any = getattr(model, "config", None)
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    first: dict[int, str] = {}
+    rows = [
+        (n, tuple(t.shape), str(t.dtype), t.requires_grad, first.setdefault(t.data_ptr(), n))
+        for n, t in tensors
+    ]
+    return {
+        "class": f"{type(model).__module__}.{type(model).__qualname__}",
+        "source": _source_hash(type(model)),
+        "config": config.to_dict() if hasattr(config, "to_dict") else None,
+        "attention": getattr(config, "_attn_implementation", None),
+        "structure": str(model),
+        "settings": [(n, _plain(m)) for n, m in model.named_modules()],
+        "tensors": rows,
+    }
+
+
+def _plain(module: nn.Module) -> dict[str, Any]:
+    return {
+        k: v
+        for k, v in vars(module).items()
+        if isinstance(v, (bool, int, float, str)) and not k.startswith("_") and k != "training"
+    }
+
+
+def _source_hash(kind: type) -> str:
+    try:
+        return _file_hash(Path(inspect.getfile(kind)))
+    except (TypeError, OSError):  # typed into a session: good for this process alone
+        return f"process {os.getpid()}, class {id(kind)}"
+
+
+def _file_hash(path: Path) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _kernels_version() -> str:
+    library = kernels.library_path()
+    return _file_hash(library) if library is not None else "absent"

@@ -1,0 +1,56 @@
+"""What a model's loss does with `num_items_in_batch`, found out by trying.
+
+The Trainer hands the number of label items of a whole optimizer step to models that accept it; most losses
+then divide a sum by it instead of taking the mean, and some ignore it. The exported graph has the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["IGNORE_INDEX", "ItemRule", "find_rule", "scale"]
+
+IGNORE_INDEX = -100
+
+#: ignored: the argument changes nothing; labels: the loss is the sum over labels divided by it; shifted: the
+#: same with the first label of each row left out; unknown: neither.
+ItemRule = Literal["ignored", "labels", "shifted", "unknown"]
+
+
+def find_rule(forward: Callable[..., Any], batch: Mapping[str, Tensor]) -> ItemRule:
+    """Compare the loss with and without the argument on a small batch (model in evaluation mode)."""
+    batch = dict(batch)
+    labels = batch.get("labels")
+    if labels is None:
+        return "ignored"
+    if labels.dim() > 1 and not labels.is_floating_point():
+        # A first column that counts tells "labels" from "shifted".
+        batch["labels"] = labels = torch.cat([torch.zeros_like(labels[..., :1]), labels[..., 1:]], dim=-1)
+    mean = float(forward(**batch).loss)
+    summed = float(forward(**batch, num_items_in_batch=torch.tensor(1)).loss)
+    if _close(mean, summed):
+        return "ignored"
+    for rule in ("labels", "shifted"):
+        if _close(summed, mean * _count(labels, rule)):
+            return rule  # type: ignore[return-value]
+    return "unknown"
+
+
+def scale(rule: ItemRule, labels: Tensor | None, items: Tensor | int) -> float:
+    """The factor that turns the graph's mean into what torch would return."""
+    if rule == "ignored" or labels is None:
+        return 1.0
+    return _count(labels, rule) / float(items)
+
+
+def _count(labels: Tensor, rule: str) -> int:
+    counted = labels[..., 1:] if rule == "shifted" else labels
+    return int(counted.ne(IGNORE_INDEX).sum())
+
+
+def _close(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-4 * max(abs(a), abs(b), 1e-12)

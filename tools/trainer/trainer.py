@@ -1,0 +1,181 @@
+"""`Trainer` and `Seq2SeqTrainer`: the stock ones, with the model's forward and backward on ONNX Runtime."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers.trainer_utils import rotate_checkpoints
+
+from fuseline.engine.errors import FuselineError
+from fuseline.tools.trainer.arguments import ADAMW
+from fuseline.tools.trainer.bridge import Bridge, Fallback, attach
+from fuseline.tools.trainer.cache import CompileCache
+from fuseline.tools.trainer.checkpoints import is_complete, last_complete, marked
+from fuseline.tools.trainer.compiler import Compiler, Precision, Settings
+
+__all__ = ["Seq2SeqTrainer", "Trainer"]
+
+logger = logging.getLogger(__name__)
+
+
+class _OnnxRuntime:
+    """What both trainers add to the stock ones."""
+
+    model: Any
+    args: Any
+    accelerator: Any
+    optimizer: Any
+
+    def __init__(
+        self,
+        *args: Any,
+        pipeline: str = "training",
+        plugins: Sequence[str | os.PathLike[str]] = (),
+        dump_dir: str | os.PathLike[str] | None = None,
+        fallback: Fallback = "torch",
+        whole_step: bool = False,
+        cache_dir: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """The stock arguments, and:
+
+        - pipeline: a ready pipeline, a YAML file or pipeline text; plugins: Python files with your passes
+        - dump_dir: where each pass writes its diff
+        - fallback: what cannot be exported or differentiated runs in "torch" with a warning, or is an "error"
+        - whole_step: the optimizer runs inside the graph
+        - cache_dir: where compiled graphs are kept ("off": nowhere)
+        """
+        self._choices: dict[str, Any] = {
+            "pipeline": pipeline,
+            "plugins": tuple(Path(p) for p in plugins),
+            "dump_dir": Path(dump_dir) if dump_dir is not None else None,
+            "cache": CompileCache.at(cache_dir),
+        }
+        if fallback not in ("torch", "error"):
+            raise FuselineError(f"fallback is 'torch' or 'error', not {fallback!r}")
+        self._fallback: Fallback = fallback
+        self._compiler: Compiler | None = None
+        super().__init__(*args, **kwargs)
+        self.bridge = self._attach(self.model)
+
+    # -- what the user may look at
+
+    @property
+    def compiler(self) -> Compiler:
+        """The graphs and how they came about."""
+        if self._compiler is None:
+            self._compiler = Compiler(Settings(precision=self._precision(), **self._choices))
+        return self._compiler
+
+    def save_onnx(self, path: str | os.PathLike[str]) -> Path:
+        """Write the inference graph with the trained weights; it runs on any onnxruntime."""
+        target = Path(path)
+        with self.bridge.detached():
+            model = self.compiler.inference(self.bridge.model)
+        model.save(target)
+        return target
+
+    # -- where the stock trainer meets the graph
+
+    def _attach(self, model: nn.Module) -> Bridge:
+        return attach(model, self.compiler, self._fallback)
+
+    def call_model_init(self, trial: Any = None) -> nn.Module:
+        model: nn.Module = super().call_model_init(trial)  # type: ignore[misc]
+        self.bridge = self._attach(model)
+        return model
+
+    def _precision(self) -> Precision:
+        if self.args.fp16:
+            return "fp16"
+        return "bf16" if self.args.bf16 else "fp32"
+
+    def _build_accelerator_args(self, **kwargs: Any) -> dict[str, Any]:
+        """Precision is a property of the graph: accelerate must not wrap the model in autocast as well."""
+        built: dict[str, Any] = super()._build_accelerator_args(**kwargs)  # type: ignore[misc]
+        return {**built, "mixed_precision": "no"}
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()  # type: ignore[misc]
+        precision = self._precision()
+        if precision == "fp32":
+            return
+        if self.is_deepspeed_enabled:  # type: ignore[attr-defined]
+            raise FuselineError(
+                f"{precision} with DeepSpeed would turn the weights themselves into half precision",
+                hint="leave bf16 and fp16 out of both configurations; weights stay in fp32",
+            )
+        if precision == "fp16":
+            self.accelerator.scaler = torch.amp.GradScaler("cpu")
+        logger.warning(
+            "%s: ONNX Runtime has no such kernels for this processor, so matrix products are rounded to %s "
+            "and computed in fp32: the numerics of mixed precision without its speed; weights stay in fp32",
+            precision,
+            precision,
+        )
+
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.unscale_(self.optimizer.optimizer)
+        return super()._clip_grad_norm(model)  # type: ignore[misc]
+
+    @staticmethod
+    def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, Any]:
+        if args.optim != ADAMW:
+            return transformers.Trainer.get_optimizer_cls_and_kwargs(args, model)
+        from fuseline.kernels.optimizer import FusedAdamW
+
+        betas = (args.adam_beta1, args.adam_beta2)
+        return FusedAdamW, {"lr": args.learning_rate, "betas": betas, "eps": args.adam_epsilon}
+
+    # -- checkpoints
+
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> Any:
+        """As in the stock trainer; `True` resumes from the last checkpoint that was written completely."""
+        if resume_from_checkpoint is True:
+            found = last_complete(Path(self.args.output_dir))
+            resume_from_checkpoint = str(found) if found is not None else True
+        elif resume_from_checkpoint and not is_complete(Path(resume_from_checkpoint)):
+            raise FuselineError(
+                f"{resume_from_checkpoint} is no complete checkpoint",
+                hint="resume_from_checkpoint=True takes the last complete one",
+            )
+        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)  # type: ignore[misc]
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        run_dir = self._get_output_dir(trial=trial)  # type: ignore[attr-defined]
+        folder = Path(run_dir) / f"checkpoint-{self.state.global_step}"  # type: ignore[attr-defined]
+        # Old checkpoints go only once the new one is complete.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            with marked(folder, main_process=self.args.should_save):
+                super()._save_checkpoint(model, trial)  # type: ignore[misc]
+        finally:
+            self.args.save_total_limit = limit
+        if self.args.should_save:
+            rotate_checkpoints(
+                output_dir=run_dir,
+                save_total_limit=limit,
+                best_model_checkpoint=self.state.best_model_checkpoint,  # type: ignore[attr-defined]
+                use_mtime=True,
+            )
+
+
+class Trainer(_OnnxRuntime, transformers.Trainer):
+    """`transformers.Trainer` on ONNX Runtime: change the import and nothing else."""
+
+
+class Seq2SeqTrainer(_OnnxRuntime, transformers.Seq2SeqTrainer):
+    """`transformers.Seq2SeqTrainer` on ONNX Runtime; generation for evaluation runs in torch."""
