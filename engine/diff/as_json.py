@@ -18,12 +18,15 @@ __all__ = ["SCHEMA", "VERSION", "to_dict", "to_json"]
 
 SCHEMA = "fuseline.diff"
 VERSION = 1
+_INDENTED_CHANGES = 2000
 
 
 def to_json(diff: ModelDiff, extra: Mapping[str, Any] | None = None, *, context: int = 3) -> str:
     """The document as text; `extra` adds top-level members such as the pass."""
     document = to_dict(diff, context=context) | dict(extra or {})
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    # Indenting is for people, and costs ten times as much.
+    indent = 1 if sum(diff.counts().values()) < _INDENTED_CHANGES else None
+    return json.dumps(document, indent=indent, ensure_ascii=False) + "\n"
 
 
 def to_dict(diff: ModelDiff, *, context: int = 3) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import onnx_ir as ir
 
+from fuseline.engine.collector import collector_paused
 from fuseline.engine.diff.content import content_hash, same_content
 from fuseline.engine.diff.matching import Matching, match
 from fuseline.engine.diff.result import (
@@ -27,6 +28,11 @@ __all__ = ["diff"]
 
 def diff(before: Model | Snapshot, after: Model | Snapshot) -> ModelDiff:
     """What changed from one model to the other. Node order alone is no change."""
+    with collector_paused():
+        return _models(before, after)
+
+
+def _models(before: Model | Snapshot, after: Model | Snapshot) -> ModelDiff:
     old = before if isinstance(before, Snapshot) else Snapshot.of(before)
     new = after if isinstance(after, Snapshot) else Snapshot.of(after)
     common = [n for n in old.functions if n in new.functions]

@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from fuseline.engine.collector import collector_paused
 from fuseline.engine.model import Model
 from fuseline.engine.rewriter import MODULE_KEY, PASS_KEY, REPLACES_KEY
 
@@ -67,6 +68,11 @@ class Snapshot:
 
     @classmethod
     def of(cls, model: Model) -> Snapshot:
+        with collector_paused():
+            return cls._of(model)
+
+    @classmethod
+    def _of(cls, model: Model) -> Snapshot:
         types = _TypeTexts()
         functions = {
             f"{f.domain}.{f.name}": _graph(f.graph, f"function {f.domain}.{f.name}", types)
