@@ -8,11 +8,12 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import PASS_KEY, Rewriter
+from fuseline.engine.rewriter import Rewriter
 from fuseline.passes.training.local_rewrite import is_standard
 
 __all__ = ["MixedPrecision"]
 
+_MARK = "fuseline.precision"
 _TYPES = {"bf16": ir.DataType.BFLOAT16, "fp16": ir.DataType.FLOAT16}
 
 
@@ -38,7 +39,7 @@ class MixedPrecision(Pass):
     def run(self, model: Model, rewriter: Rewriter) -> int:
         rounded: dict[tuple[int, ir.Value], ir.Value] = {}
         for node in list(model.nodes()):
-            if node.op_type not in self.allow or not is_standard(node) or _is_done(node):
+            if node.op_type not in self.allow or not is_standard(node) or _MARK in node.metadata_props:
                 continue
             reason = self._refusal(node)
             if reason is not None:
@@ -69,10 +70,11 @@ class MixedPrecision(Pass):
                 rounded[key] = self._insert_casts(rewriter, node, value, low)
             node.replace_input_with(index, rounded[key])
         result = node.outputs[0]
-        users, was_output = list(result.uses()), result.is_graph_output()
+        users, was_output = [(u.node, u.idx) for u in result.uses()], result.is_graph_output()
         if not self.emulate:
             result.type = ir.TensorType(low)
         self._round_result(rewriter, node, result, users, was_output, low)
+        node.metadata_props[_MARK] = self.to
 
     def _insert_casts(self, rewriter: Rewriter, node: ir.Node, value: ir.Value, low: ir.DataType) -> ir.Value:
         types = (low, ir.DataType.FLOAT) if self.emulate else (low,)
@@ -85,7 +87,7 @@ class MixedPrecision(Pass):
         rewriter: Rewriter,
         node: ir.Node,
         result: ir.Value,
-        users: list[ir.Usage],
+        users: list[tuple[ir.Node, int]],
         was_output: bool,
         low: ir.DataType,
     ) -> None:
@@ -115,9 +117,3 @@ def _casts(value: ir.Value, types: tuple[ir.DataType, ...]) -> list[ir.Node]:
         made.append(node)
         value = node.outputs[0]
     return made
-
-
-def _is_done(node: ir.Node) -> bool:
-    """Whether an earlier run of this pass made the node's operands."""
-    producers = [v.producer() for v in node.inputs if v is not None]
-    return any(p is not None and p.metadata_props.get(PASS_KEY) == MixedPrecision.name for p in producers)
