@@ -18,11 +18,14 @@ _IR_VERSION = 10
 
 
 def build_model(
-    operator: Operator, inputs: Sequence[Array], attributes: dict[str, int | float] | None = None
+    operator: Operator,
+    inputs: Sequence[Array],
+    attributes: dict[str, int | float] | None = None,
+    without: Sequence[str] = (),
 ) -> onnx.ModelProto:
-    """A model of the one node."""
+    """A model of the one node, leaving out the outputs named by ``without``."""
     names = [f"in{i}" for i in range(len(inputs))]
-    outputs = [output.name for output in operator.outputs]
+    outputs = ["" if output.name in without else output.name for output in operator.outputs]
     graph = onnx.helper.make_graph(
         [operator.node(names, outputs, attributes)],
         operator.name,
@@ -35,6 +38,7 @@ def build_model(
         [
             onnx.helper.make_tensor_value_info(output.name, _element_type(output.type), None)
             for output in operator.outputs
+            if output.name not in without
         ],
     )
     return onnx.helper.make_model(
@@ -61,9 +65,16 @@ def create_session(model: onnx.ModelProto, threads: int = 1) -> Any:
 
 
 def evaluate(
-    operator: Operator, inputs: Sequence[Array], threads: int = 1, **attributes: int | float
+    operator: Operator,
+    inputs: Sequence[Array],
+    threads: int = 1,
+    without: Sequence[str] = (),
+    **attributes: int | float,
 ) -> list[Array]:
-    """The operator's outputs; operators that work in place change the given arrays."""
-    session = create_session(build_model(operator, inputs, attributes), threads)
+    """The operator's outputs but for those named by ``without``.
+
+    Operators that work in place change the given arrays.
+    """
+    session = create_session(build_model(operator, inputs, attributes, without), threads)
     feeds = {f"in{i}": np.ascontiguousarray(v) for i, v in enumerate(inputs)}
     return list(session.run(None, feeds))

@@ -10,11 +10,11 @@ from fuseline.kernels.operator import Array, GradientNode, Operator, optional, p
 __all__ = ["ATTENTION_OPERATORS"]
 
 
-def _scores(q: Array, k: Array, bias: Array, mask: Array, scale: float, causal: bool) -> Array:
+def _scores(q: Array, k: Array, mask: Array, bias: Array, scale: float, causal: bool) -> Array:
     """[batch, heads, queries, keys], the keys' heads repeated for the group that shares them."""
     k = np.repeat(k, q.shape[2] // k.shape[2], axis=2)
     scores: Array = np.einsum("bqhd,bkhd->bhqk", q, k) * scale
-    for term in (bias, mask):
+    for term in (mask, bias):
         if term.size:
             scores = scores + term
     if causal:
@@ -45,8 +45,8 @@ def attention(
     q: Array,
     k: Array,
     v: Array,
-    bias: Array,
     mask: Array,
+    bias: Array,
     ratio: Array,
     seed: Array,
     scale: float = 0.0,
@@ -55,7 +55,7 @@ def attention(
 ) -> tuple[Array, ...]:
     scale = scale or q.shape[-1] ** -0.5
     key = dropout_key(int(seed[0]), stream)
-    scores = _scores(q, k, bias, mask, scale, bool(causal))
+    scores = _scores(q, k, mask, bias, scale, bool(causal))
     statistics = _statistics(scores)
     p = _probabilities(scores, statistics) * _dropout(scores.shape, key, float(ratio[0]))
     y = np.einsum("bhqk,bkhd->bqhd", p, np.repeat(v, q.shape[2] // v.shape[2], axis=2))
@@ -68,8 +68,8 @@ def attention_grad(
     q: Array,
     k: Array,
     v: Array,
-    bias: Array,
     mask: Array,
+    bias: Array,
     ratio: Array,
     y: Array,
     statistics: Array,
@@ -77,7 +77,7 @@ def attention_grad(
     key: Array,
 ) -> tuple[Array, ...]:
     group = q.shape[2] // k.shape[2]
-    scores = _scores(q, k, bias, mask, float(state[0]), bool(state[1]))
+    scores = _scores(q, k, mask, bias, float(state[0]), bool(state[1]))
     p = _probabilities(scores, statistics)
     kept = _dropout(scores.shape, int(key[0]), float(ratio[0]))
     dp = np.einsum("bqhd,bkhd->bhqk", dy, np.repeat(v, group, axis=2)) * kept
@@ -86,9 +86,8 @@ def attention_grad(
     dk = np.einsum("bhqk,bqhd->bkhd", ds, q) * state[0]
     dv = np.einsum("bhqk,bqhd->bkhd", p * kept, dy)
     dk, dv = (x.reshape(*k.shape[:3], group, k.shape[3]) for x in (dk, dv))
-    return tuple(
-        x.astype(np.float32) for x in (dq, dk.sum(3), dv.sum(3), _reduced_to(ds, bias) if bias.size else bias)
-    )
+    dbias = _reduced_to(ds, bias) if bias.size else bias
+    return tuple(x.astype(np.float32) for x in (dq, dk.sum(3), dv.sum(3), dbias))
 
 
 def _reduced_to(ds: Array, bias: Array) -> Array:
@@ -104,8 +103,8 @@ def _axis(interleaved: bool) -> int:
 
 def attention_packed(
     qkv: Array,
-    bias: Array,
     mask: Array,
+    bias: Array,
     ratio: Array,
     seed: Array,
     scale: float = 0.0,
@@ -114,7 +113,7 @@ def attention_packed(
     interleaved: int = 0,
 ) -> tuple[Array, ...]:
     q, k, v = (np.take(qkv, i, _axis(bool(interleaved))) for i in range(3))
-    y, statistics, state, key = attention(q, k, v, bias, mask, ratio, seed, scale, causal, stream)
+    y, statistics, state, key = attention(q, k, v, mask, bias, ratio, seed, scale, causal, stream)
     state[2] = bool(interleaved)
     return y, statistics, state, key
 
@@ -122,8 +121,8 @@ def attention_packed(
 def attention_packed_grad(
     dy: Array,
     qkv: Array,
-    bias: Array,
     mask: Array,
+    bias: Array,
     ratio: Array,
     y: Array,
     statistics: Array,
@@ -132,20 +131,22 @@ def attention_packed_grad(
 ) -> tuple[Array, ...]:
     axis = _axis(bool(state[2]))
     q, k, v = (np.take(qkv, i, axis) for i in range(3))
-    *operands, dbias = attention_grad(dy, q, k, v, bias, mask, ratio, y, statistics, state, key)
+    *operands, dbias = attention_grad(dy, q, k, v, mask, bias, ratio, y, statistics, state, key)
     return np.stack(operands, axis), dbias
 
 
-_TAIL = (port("bias"), port("mask"), port("ratio"))
+_TAIL = (port("mask"), port("bias"), port("ratio"))
 _SEED = port("seed", type="int64")
 _SAVED = (port("y"), port("statistics"), port("state"), port("key", type="int64"))
 _OUTPUTS = (optional("statistics"), optional("state", "3"), optional("key", "1", "int64"))
+# Nothing computes the mask's gradient; its port keeps the bias's at the position of the bias.
+_DMASK_DBIAS = (optional("dmask", "mask"), optional("dbias", "bias"))
 _ATTRIBUTES: dict[str, int | float] = {"scale": 0.0, "causal": 0, "stream": 0}
 
 ATTENTION_OPERATORS = (
     Operator(
         "FusedAttention",
-        "dropout(softmax(scale·q·kᵀ + bias + mask))·v over [batch, tokens, heads, width]; "
+        "dropout(softmax(scale·q·kᵀ + mask + bias))·v over [batch, tokens, heads, width]; "
         "only a block of the scores exists at a time",
         (port("q"), port("k"), port("v"), *_TAIL, _SEED),
         (port("y", "q"), *_OUTPUTS),
@@ -155,7 +156,7 @@ ATTENTION_OPERATORS = (
             GradientNode(
                 "FusedAttentionGrad",
                 ("GO(0)", "I(0)", "I(1)", "I(2)", "I(3)", "I(4)", "I(5)", "O(0)", "O(1)", "O(2)", "O(3)"),
-                ("GI(0)", "GI(1)", "GI(2)", "GI(3)"),
+                ("GI(0)", "GI(1)", "GI(2)", "GI(3)", "GI(4)"),
             ),
         ),
     ),
@@ -163,7 +164,7 @@ ATTENTION_OPERATORS = (
         "FusedAttentionGrad",
         "gradient of FusedAttention; the scores are made again block by block",
         (port("dy"), port("q"), port("k"), port("v"), *_TAIL, *_SAVED),
-        (optional("dq", "q"), optional("dk", "k"), optional("dv", "v"), optional("dbias", "bias")),
+        (optional("dq", "q"), optional("dk", "k"), optional("dv", "v"), *_DMASK_DBIAS),
         attention_grad,
     ),
     Operator(
@@ -178,7 +179,7 @@ ATTENTION_OPERATORS = (
             GradientNode(
                 "FusedAttentionPackedGrad",
                 ("GO(0)", "I(0)", "I(1)", "I(2)", "I(3)", "O(0)", "O(1)", "O(2)", "O(3)"),
-                ("GI(0)", "GI(1)"),
+                ("GI(0)", "GI(1)", "GI(2)"),
             ),
         ),
     ),
@@ -186,7 +187,7 @@ ATTENTION_OPERATORS = (
         "FusedAttentionPackedGrad",
         "gradient of FusedAttentionPacked, packed alike",
         (port("dy"), port("qkv"), *_TAIL, *_SAVED),
-        (optional("dqkv", "qkv"), optional("dbias", "bias")),
+        (optional("dqkv", "qkv"), *_DMASK_DBIAS),
         attention_packed_grad,
     ),
 )

@@ -71,13 +71,13 @@ Additive additive(const Tensor& tensor, const Operands& o, const char* name) {
   return {tensor.floats(), strides[0], strides[1], strides[2], strides[3]};
 }
 
-Attention arguments(const Context& context, const Operands& o, size_t bias_index, const float* state, int64_t key) {
+Attention arguments(const Context& context, const Operands& o, size_t mask_index, const float* state, int64_t key) {
   Attention a{};
   a.q = o.q;
   a.k = o.k;
   a.v = o.v;
-  a.bias = additive(context.input(bias_index), o, "bias");
-  a.mask = additive(context.input(bias_index + 1), o, "mask");
+  a.mask = additive(context.input(mask_index), o, "mask");
+  a.bias = additive(context.input(mask_index + 1), o, "bias");
   a.heads = o.heads;
   a.groups = o.groups;
   a.queries = o.queries;
@@ -86,7 +86,7 @@ Attention arguments(const Context& context, const Operands& o, size_t bias_index
   a.block = std::min(o.keys > kLongSequence ? kShortBlock : kBlock, std::max<int64_t>(o.queries, 1));
   a.scale = state[0];
   a.causal = state[1] != 0;
-  a.dropout = dropout_of(*context.input(bias_index + 2).floats(), key);
+  a.dropout = dropout_of(*context.input(mask_index + 2).floats(), key);
   return a;
 }
 
@@ -98,13 +98,13 @@ int64_t padded(int64_t value) { return (value + routines().panel - 1) / routines
 
 int64_t cost_of_head(const Operands& o) { return o.queries * o.keys * std::max<int64_t>(o.width / 8, 1); }
 
-void forward(const Context& context, const Operands& o, size_t bias_index, bool interleaved) {
+void forward(const Context& context, const Operands& o, size_t mask_index, bool interleaved) {
   const double scale = context.attribute(kScale) != 0 ? context.attribute(kScale) : 1 / std::sqrt(o.width);
   const float state[3] = {static_cast<float>(scale), context.attribute(kCausal) != 0 ? 1.0f : 0.0f,
                           interleaved ? 1.0f : 0.0f};
   const int64_t key =
-      dropout_key(*context.input(bias_index + 3).ints(), static_cast<int64_t>(context.attribute(kStream)));
-  Attention a = arguments(context, o, bias_index, state, key);
+      dropout_key(*context.input(mask_index + 3).ints(), static_cast<int64_t>(context.attribute(kStream)));
+  Attention a = arguments(context, o, mask_index, state, key);
   a.y = output_strides(context.output(0, {o.batch, o.queries, o.heads, o.width}), o);
   thread_local Scratch unwanted;
   a.statistics = context.output(1, {o.batch, o.heads, o.queries, 2});
@@ -136,19 +136,25 @@ void for_groups(const Context& context, const Operands& o, const Additive* dbias
   });
 }
 
-// Inputs of the gradient: dy, the operands, bias, mask, ratio, y, statistics, state, key.
-void backward(const Context& context, const Operands& o, const Operands& gradients, size_t bias_index, float* dbias) {
+// Inputs of the gradient: dy, the operands, mask, bias, ratio, y, statistics, state, key; outputs: the operands'
+// gradients, from mask_output on the mask's, which there is none of, and the bias's.
+void backward(const Context& context, const Operands& o, const Operands& gradients, size_t mask_index,
+              size_t mask_output) {
+  const Tensor mask = context.input(mask_index), bias = context.input(mask_index + 1);
+  require(context.output(mask_output, mask.shape) == nullptr,
+          "the mask gets no gradient; what is trained must come in as bias");
+  float* dbias = context.output(mask_output + 1, bias.shape);
   AttentionBackward b{};
-  const int64_t key = *context.input(bias_index + 6).ints();
-  b.forward = arguments(context, o, bias_index, context.input(bias_index + 5).floats(), key);
-  b.forward.y = output_strides(context.input(bias_index + 3).floats(), o);
-  b.forward.statistics = context.input(bias_index + 4).floats();
+  const int64_t key = *context.input(mask_index + 6).ints();
+  b.forward = arguments(context, o, mask_index, context.input(mask_index + 5).floats(), key);
+  b.forward.y = output_strides(context.input(mask_index + 3).floats(), o);
+  b.forward.statistics = context.input(mask_index + 4).floats();
   b.dy = output_strides(context.input(0).floats(), o);
   b.dq = gradients.q;
   b.dk = gradients.k;
   b.dv = gradients.v;
   b.dbias = dbias;
-  if (dbias != nullptr) std::memset(dbias, 0, sizeof(float) * context.input(bias_index).size());
+  if (dbias != nullptr) std::memset(dbias, 0, sizeof(float) * bias.size());
   const int64_t wide = padded(o.width), block = b.forward.block;
   const int64_t scratch =
       2 * padded(o.keys) * o.width + wide * o.keys + 2 * wide * block + 2 * block * padded(o.keys);
@@ -177,7 +183,7 @@ void attention_gradient(const Context& context) {
   float* dq = or_spare(context.output(0, q), spare[0], elements(q));
   float* dk = or_spare(context.output(1, k), spare[1], elements(k));
   float* dv = or_spare(context.output(2, k), spare[2], elements(k));
-  backward(context, o, separate(q, k, dq, dk, dv), 4, context.output(3, context.input(4).shape));
+  backward(context, o, separate(q, k, dq, dk, dv), 4, 3);
 }
 
 void attention_packed_gradient(const Context& context) {
@@ -186,7 +192,7 @@ void attention_packed_gradient(const Context& context) {
   const bool interleaved = context.input(7).floats()[2] != 0;
   const Operands o = read_packed(context, 1, interleaved);
   float* dqkv = or_spare(context.output(0, shape), spare, elements(shape));
-  backward(context, o, packed(shape, interleaved, dqkv), 2, context.output(1, context.input(2).shape));
+  backward(context, o, packed(shape, interleaved, dqkv), 2, 1);
 }
 
 std::optional<Dimensions> statistics_of(const Dimensions& y) {
@@ -226,7 +232,7 @@ Definitions attention_definitions() {
        attention},
       {"FusedAttentionGrad",
        {tensor, tensor, tensor, tensor, tensor, tensor, tensor, tensor, tensor, tensor, kIntInput},
-       {optional(same_as(1)), optional(same_as(2)), optional(same_as(3)), optional(same_as(4))},
+       {optional(same_as(1)), optional(same_as(2)), optional(same_as(3)), optional(same_as(4)), optional(same_as(5))},
        {},
        attention_gradient},
       {"FusedAttentionPacked",
@@ -236,7 +242,7 @@ Definitions attention_definitions() {
        attention_packed},
       {"FusedAttentionPackedGrad",
        {tensor, tensor, tensor, tensor, tensor, tensor, tensor, tensor, kIntInput},
-       {optional(same_as(1)), optional(same_as(2))},
+       {optional(same_as(1)), optional(same_as(2)), optional(same_as(3))},
        {},
        attention_packed_gradient},
   };
