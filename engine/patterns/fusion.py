@@ -150,9 +150,24 @@ class _Sweep:
         old.remove(match.root)
         old.append(match.root)
         self.rewriter.replace(old, builder.nodes, zip(match.outputs, values, strict=True))
+        self._remove_dead(match)
         for node in builder.nodes:
             position[node] = position.get(match.root, 0)
         self.disordered = self.disordered or len(match.outputs) > 1
+
+    def _remove_dead(self, match: Match) -> None:
+        """What led to a match and nobody reads any more would look like another user of its inputs."""
+        stack = [v.producer() for v in match.values()]
+        while stack:
+            node = stack.pop()
+            if (
+                node is None
+                or node.graph is None
+                or any(v.uses() or v.is_graph_output() for v in node.outputs)
+            ):
+                continue
+            stack.extend(v.producer() for v in node.inputs if v is not None)
+            self.rewriter.remove(node)
 
 
 def _used_elsewhere(match: Match) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
@@ -12,6 +11,7 @@ from fuseline.engine.patterns import Builder, Context
 from fuseline.passes.fusion.fragments.attention import HEADS_LAST, AttentionFusion, total_scale
 from fuseline.passes.fusion.fragments.dropout import dropout_inputs
 from fuseline.passes.fusion.fragments.heads import heads_after
+from fuseline.passes.fusion.fragments.native import native, nothing
 from fuseline.passes.fusion.fragments.repeat import unrepeated
 from fuseline.passes.fusion.fragments.values import dims
 
@@ -54,7 +54,9 @@ class FuseAttentionTraining(AttentionFusion):
             mask.type, mask.shape = q.type, (keep if keep is not None else drop).shape
         masks, biases = _sort(context, [x for x in (mask, bias) if x is not None])
         rate, seed, stream = dropout_inputs(op, context, ratio, training)
-        y, _, _ = op.FusedAttention(
+        y = native(
+            op,
+            "FusedAttention",
             query,
             key,
             value,
@@ -64,8 +66,6 @@ class FuseAttentionTraining(AttentionFusion):
             seed,
             scale=total_scale(context),
             stream=stream,
-            _domain="fuseline",
-            _outputs=3,
         )
         y.type, y.shape = q.type, ir.Shape([(dims(q) or ())[i] for i in (0, 2, 1)] + [(dims(v) or ())[3]])
         if form == 0:
@@ -103,7 +103,7 @@ def _is_float(value: ir.Value) -> bool:
 def _sum(op: Builder, values: list[ir.Value]) -> Any:
     """Their sum with rank 4, or a tensor without elements, which stands for none."""
     if not values:
-        return op.constant(np.zeros(0, np.float32), "none")
+        return nothing(op)
     total: Any = values[0]
     for value in values[1:]:
         total = op.Add(total, value)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-import onnx_ir as ir
-
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
 from fuseline.passes.fusion.fragments.dropout import dropout_inputs
+from fuseline.passes.fusion.fragments.native import native, nothing
 from fuseline.passes.fusion.fragments.values import broadcasts_last, dims, same_shape
 
 __all__ = ["FuseBiasDropoutAddTraining"]
@@ -50,9 +48,5 @@ class FuseBiasDropoutAddTraining(Fusion):
         bias: Any = None,
     ) -> Any:
         rate, seed, stream = dropout_inputs(op, context, ratio, training)
-        added = bias if bias is not None else op.constant(np.zeros(0, np.float32), "none")
-        y, key = op.FusedBiasDropoutAdd(
-            x, added, residual, rate, seed, stream=stream, _domain="fuseline", _outputs=2
-        )
-        key.type, key.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([1])
-        return y
+        added = bias if bias is not None else nothing(op)
+        return native(op, "FusedBiasDropoutAdd", x, added, residual, rate, seed, stream=stream)

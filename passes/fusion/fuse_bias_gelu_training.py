@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fragments.values import broadcasts_last
 
 __all__ = ["FuseBiasGeluTraining"]
@@ -28,4 +29,4 @@ class FuseBiasGeluTraining(Fusion):
 
     def replace(self, op: Builder, x: Any, bias: Any, context: Context) -> Any:
         tanh = context.node("gelu").op_type == "FastGelu"
-        return op.node("FusedBiasGeluTanh" if tanh else "FusedBiasGelu", x, bias, _domain="fuseline")
+        return native(op, "FusedBiasGeluTanh" if tanh else "FusedBiasGelu", x, bias)

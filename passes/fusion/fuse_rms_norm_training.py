@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import onnx_ir as ir
-
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fragments.norm import rms_norm
-from fuseline.passes.fusion.fragments.values import broadcasts_last, dims, is_last_axis
+from fuseline.passes.fusion.fragments.values import broadcasts_last, is_last_axis
 
 __all__ = ["FuseRmsNormTraining"]
 
@@ -33,15 +32,5 @@ class FuseRmsNormTraining(Fusion):
         return is_last_axis(context, axes, x)
 
     def replace(self, op: Builder, x: Any, epsilon: Any, scale: Any, plain: int, context: Context) -> Any:
-        y, inverse, state = op.FusedRmsNorm(
-            x,
-            scale,
-            epsilon=context.scalar(epsilon),
-            offset=0.0 if plain else 1.0,
-            _domain="fuseline",
-            _outputs=3,
-        )
-        shape = dims(x)
-        inverse.type, state.type, state.shape = x.type, x.type, ir.Shape([1])
-        inverse.shape = None if shape is None else ir.Shape(shape[:-1])
-        return y
+        offset = 0.0 if plain else 1.0
+        return native(op, "FusedRmsNorm", x, scale, epsilon=context.scalar(epsilon), offset=offset)

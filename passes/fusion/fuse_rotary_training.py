@@ -9,6 +9,7 @@ import onnx_ir as ir
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
 from fuseline.passes.fusion.fragments.heads import heads_after
+from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fragments.rotary import check_halves, rotary
 from fuseline.passes.fusion.fragments.values import dims
 
@@ -48,9 +49,7 @@ class FuseRotaryTraining(Fusion):
 
     def replace(self, op: Builder, x: Any, cos: Any, sin: Any) -> Any:
         tables = [_flat(op, table) for table in (cos, sin)]
-        y = op.FusedRotary(heads_after(op, x), *tables, _domain="fuseline")
-        shape = dims(x) or ()
-        y.type, y.shape = x.type, ir.Shape([shape[i] for i in (0, 2, 1, 3)])
+        y = native(op, "FusedRotary", heads_after(op, x), *tables)
         return op.Transpose(y, perm=(0, 2, 1, 3))
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fragments.values import dims, same_shape
 
 __all__ = ["FuseSwigluTraining"]
@@ -30,4 +31,4 @@ class FuseSwigluTraining(Fusion):
         return None
 
     def replace(self, op: Builder, gate: Any, up: Any) -> Any:
-        return op.FusedSwiGlu(gate, up, _domain="fuseline")
+        return native(op, "FusedSwiGlu", gate, up)

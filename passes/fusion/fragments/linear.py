@@ -1,0 +1,42 @@
+"""Linear layers as exporters write them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Context, Op, Term
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["check_packable", "linear"]
+
+
+def linear(op: Op, x: Any, weight: Any, bias: Any, *, transposed: bool) -> Term:
+    """x·weightᵀ (or x·weight) + bias, the bias left out or not."""
+    product = op.MatMul(x, op.Transpose(weight, perm=(1, 0)) if transposed else weight)
+    return op.one_of(op.Add(product, bias), product)
+
+
+def check_packable(context: Context, values: list[ir.Value | None]) -> str | None:
+    """Whether weights (or biases) can become one: initializers of one shape and one kind, used here alone."""
+    if all(v is None for v in values):
+        return None
+    first = values[0]
+    for value in values:
+        if value is None or first is None:
+            return "some of the projections have a bias and some have none"
+        if value.const_value is None or value.graph is not context.model.graph or value.is_graph_input():
+            return f"{value.name!r} is not a weight of the main graph"
+        if len(value.uses()) != 1:
+            return f"{value.name!r} is also used elsewhere"
+        if dims(value) != dims(first) or value.dtype != first.dtype:
+            return f"{value.name!r} and {first.name!r} differ in shape or type"
+        if _kinds(context, value) != _kinds(context, first):
+            return f"of {value.name!r} and {first.name!r} only one is trained"
+    return None
+
+
+def _kinds(context: Context, value: ir.Value) -> tuple[bool, bool]:
+    parameters = context.model.parameters
+    return parameters.is_trainable(value.name), parameters.holds(value.name)

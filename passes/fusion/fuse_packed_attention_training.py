@@ -1,0 +1,62 @@
+"""Attention over a projection that makes q, k and v at once."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.packed import packed_attention
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["FusePackedAttentionTraining"]
+
+
+class FusePackedAttentionTraining(Fusion):
+    """FusedAttention of the three parts of a Split → fuseline.FusedAttentionPacked of the whole"""
+
+    name: ClassVar[str] = "fuse-packed-attention-training"
+    phase: ClassVar[Phase] = "pre-gradient"
+    produces: ClassVar[tuple[str, ...]] = ("FusedAttentionPacked",)
+
+    def match(
+        self,
+        op: Op,
+        qkv: Any,
+        sizes: Any,
+        shape_q: Any,
+        shape_k: Any,
+        shape_v: Any,
+        mask: Any,
+        bias: Any,
+        ratio: Any,
+        seed: Any,
+    ) -> Any:
+        ways = []
+        for inputs in ((qkv, sizes), (qkv,)):
+            parts = op.Split(*inputs, axis=-1, _outputs=3)
+            heads = [
+                op.Reshape(part, shape, _label=label)
+                for part, shape, label in zip(parts, (shape_q, shape_k, shape_v), "qkv", strict=True)
+            ]
+            ways.append(
+                op.FusedAttention(*heads, mask, bias, ratio, seed, _domain="fuseline", _label="attention")
+            )
+        return op.one_of(*ways)
+
+    def check(self, qkv: Any, context: Context) -> str | None:
+        whole = dims(qkv)
+        heads = [(dims(context.node(label).outputs[0]) or ())[2:] for label in "qkv"]
+        if whole is None or len(whole) != 3:
+            return f"{qkv.name!r} has the shape {whole}, not [batch, length, width]"
+        if len(heads[0]) != 2 or not all(isinstance(d, int) for d in heads[0]):
+            return f"number or size of heads is not known: {heads[0]}"
+        if heads[1] != heads[0] or heads[2] != heads[0]:
+            return f"the heads of q, k and v differ: {heads}"
+        return None
+
+    def replace(self, op: Builder, qkv: Any, context: Context) -> Any:
+        heads, size = (dims(context.node("q").outputs[0]) or ())[2:]
+        assert isinstance(heads, int)
+        assert isinstance(size, int)
+        return packed_attention(op, context, qkv, heads, size)
