@@ -9,7 +9,7 @@ import onnx_ir as ir
 from fuseline.engine.patterns import Builder
 from fuseline.passes.fusion.fragments.values import dims
 
-__all__ = ["heads_after", "merged", "permutation", "unmerged"]
+__all__ = ["SWAP", "heads_after", "merged", "permutation", "projection", "unmerged"]
 
 SWAP = (0, 2, 1, 3)
 
@@ -36,22 +36,34 @@ def heads_after(op: Builder, value: ir.Value) -> Any:
     return made
 
 
+def projection(value: ir.Value, *, swapped: bool) -> ir.Value | None:
+    """The [B,S,H·D] that was split into heads to make [B,H,S,D] (swapped) or [B,S,H,D]; None if none was."""
+    node = value.producer()
+    if swapped:
+        if node is None or permutation(value) != SWAP or node.inputs[0] is None:
+            return None
+        value, node = node.inputs[0], node.inputs[0].producer()
+    if node is None or node.op_type != "Reshape" or node.inputs[0] is None:
+        return None
+    before, after = dims(node.inputs[0]), dims(value)
+    if before is None or after is None or len(before) != 3 or len(after) != 4:
+        return None
+    if not isinstance(after[2], int) or not isinstance(after[3], int):
+        return None
+    return node.inputs[0] if before == (*after[:2], after[2] * after[3]) else None
+
+
 def merged(op: Builder, value: ir.Value) -> Any:
     """[B,H,S,D] → [B,S,H·D], undoing what split the heads where possible."""
-    parted = heads_after(op, value)
+    source = projection(value, swapped=True)
+    if source is not None:
+        return source
     shape = dims(value)
     assert shape is not None
     assert isinstance(shape[1], int)
     assert isinstance(shape[3], int)
-    width = shape[1] * shape[3]
-    node = parted.producer()
-    if node is not None and node.op_type == "Reshape":
-        source = node.inputs[0]
-        before = dims(source)
-        if before is not None and len(before) == 3 and before == (*(dims(parted) or ())[:2], width):
-            return source
-    made = op.Reshape(parted, [0, 0, width])
-    made.type, made.shape = value.type, ir.Shape([shape[0], shape[2], width])
+    made = op.Reshape(heads_after(op, value), [0, 0, shape[1] * shape[3]])
+    made.type, made.shape = value.type, ir.Shape([shape[0], shape[2], shape[1] * shape[3]])
     return made
 
 

@@ -1,0 +1,146 @@
+"""Masks for ONNX Runtime's attention kernels, from what models add to the scores or replace in them.
+
+The kernels take a mask of integers, [B,T] or [B,S,T], and a bias of exactly [B,H,S,T]: a bias with a
+dimension of 1 is refused by version 1.19, or worse, read beyond its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Context
+from fuseline.passes.fusion.fragments.shapes import shape_vector
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["MaskInputs", "Scores", "mask_inputs"]
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The dimensions of the scores, and values they can be read from."""
+
+    batch: int | str | None
+    heads: int
+    queries: int | str | None
+    keys: int | str | None
+    likes: tuple[ir.Value, ...]
+
+
+@dataclass(frozen=True)
+class MaskInputs:
+    mask: Any = None
+    bias: Any = None
+    filter_value: float | None = None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A boolean choice of scores: kept where `value` is true, or where it is false."""
+
+    value: ir.Value
+    inverted: bool
+    lowest: float
+
+
+def mask_inputs(op: Builder, context: Context, scores: Scores) -> MaskInputs:
+    """Mask and bias for the captures mask, bias, keep, drop and lowest of an attention match."""
+    captures = context.match.captures
+    choice = _captured_choice(context)
+    added = [captures[name] for name in ("bias", "mask") if captures.get(name) is not None]
+    if choice is None:
+        # What is added may itself be a choice between 0 and a very low number.
+        choice = _as_choice(context, added[0]) if len(added) == 1 else None
+        if choice is not None and _fits(choice.value):
+            added = []
+        else:
+            choice = None
+    return MaskInputs(
+        None if choice is None else _integer_mask(op, choice, scores),
+        _full_bias(op, added, scores) if added else None,
+        None if choice is None else max(choice.lowest, LOWEST),
+    )
+
+
+def _captured_choice(context: Context) -> _Choice | None:
+    captures = context.match.captures
+    lowest = context.scalar(captures.get("lowest"))
+    if captures.get("keep") is not None:
+        return _Choice(captures["keep"], False, lowest or LOWEST)
+    if captures.get("drop") is not None:
+        return _Choice(captures["drop"], True, lowest or LOWEST)
+    return None
+
+
+def _as_choice(context: Context, value: ir.Value) -> _Choice | None:
+    """Where(keep, 0, lowest), or (1 − keep)·lowest of an integer mask."""
+    node = value.producer()
+    if node is None:
+        return None
+    if node.op_type == "Where":
+        kept, dropped = context.scalar(node.inputs[1]), context.scalar(node.inputs[2])
+        condition = node.inputs[0]
+        if condition is None or kept is None or dropped is None:
+            return None
+        if kept == 0 and dropped <= -1e4:
+            return _Choice(condition, False, dropped)
+        if dropped == 0 and kept <= -1e4:
+            return _Choice(condition, True, kept)
+        return None
+    return _as_product(context, node) if node.op_type == "Mul" else None
+
+
+def _as_product(context: Context, node: ir.Node) -> _Choice | None:
+    for factor, other in (tuple(node.inputs), tuple(reversed(node.inputs))):
+        lowest = context.scalar(other)
+        difference = factor.producer() if factor is not None else None
+        if lowest is None or lowest > -1e4 or difference is None or difference.op_type != "Sub":
+            continue
+        one, cast = context.scalar(difference.inputs[0]), difference.inputs[1]
+        maker = cast.producer() if cast is not None else None
+        if one == 1 and cast is not None and maker is not None and maker.op_type == "Cast":
+            source = maker.inputs[0]
+            if source is not None and source.dtype is not None and not source.dtype.is_floating_point():
+                return _Choice(source, False, lowest)
+    return None
+
+
+def _fits(value: ir.Value) -> bool:
+    """Whether one mask serves all heads."""
+    shape = dims(value)
+    return shape is not None and len(shape) <= 4 and (len(shape) < 3 or shape[-3] == 1)
+
+
+def _integer_mask(op: Builder, choice: _Choice, scores: Scores) -> Any:
+    """int32 [B,T] or [B,S,T], 1 where a score is kept."""
+    shape = dims(choice.value) or ()
+    full = (1,) * (4 - len(shape)) + tuple(shape)
+    value: Any = choice.value
+    if choice.inverted:
+        value = op.Not(value)
+        value.type, value.shape = choice.value.type, choice.value.shape
+    if full == (scores.batch, 1, 1, scores.keys):
+        flat = op.Squeeze(value, [1, 2]) if len(shape) == 4 else value
+        return op.Cast(flat, to=ir.DataType.INT32)
+    wanted = (scores.batch, scores.queries, scores.keys)
+    three = op.Squeeze(value, [len(shape) - 3]) if len(shape) >= 3 and shape[-3] == 1 else value
+    if (full[0], *full[2:]) != wanted:
+        three = op.Expand(three, shape_vector(op, wanted, scores.likes))
+    return op.Cast(three, to=ir.DataType.INT32)
+
+
+def _full_bias(op: Builder, added: list[ir.Value], scores: Scores) -> Any:
+    """The sum, as [B,H,S,T]."""
+    total: Any = added[0]
+    shape = dims(total)
+    for value in added[1:]:
+        total, shape = op.Add(total, value), None
+    wanted = (scores.batch, scores.heads, scores.queries, scores.keys)
+    if shape == wanted:
+        return total
+    return op.Expand(total, shape_vector(op, wanted, scores.likes))

@@ -1,0 +1,75 @@
+"""Attention, onto ONNX Runtime's kernel."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import onnx_ir as ir
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context
+from fuseline.passes.fusion.fragments.attention import HEADS_LAST, AttentionFusion, total_scale
+from fuseline.passes.fusion.fragments.heads import SWAP, merged, projection
+from fuseline.passes.fusion.fragments.masks import Scores, mask_inputs
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["FuseAttention"]
+
+
+class FuseAttention(AttentionFusion):
+    """Softmax(q·kᵀ·scale+bias+mask)·v → com.microsoft.MultiHeadAttention(q, k, v, mask, bias)"""
+
+    name: ClassVar[str] = "fuse-attention"
+    phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-attention-training"
+    produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
+
+    def check(self, q: Any, k: Any, v: Any, layout: int, form: int, context: Context) -> str | None:
+        captures = context.match.captures
+        if captures.get("ratio") is not None and context.scalar(captures.get("training")):
+            return "dropout is switched on"
+        for name in ("keep", "drop"):
+            shape = dims(captures.get(name)) if captures.get(name) is not None else (1,)
+            if shape is None or len(shape) > 4 or (len(shape) > 2 and shape[-3] != 1):
+                return f"the mask {captures[name].name!r} has the shape {shape}, not one for all heads"
+        return super().check(q, k, v, layout, form, context)
+
+    def replace(
+        self, op: Builder, q: Any, k: Any, v: Any, layout: int, form: int, context: Context, shape: Any = None
+    ) -> Any:
+        batch, heads, queries, _ = dims(q) or ()
+        assert isinstance(heads, int)
+        keys = (dims(v) or ())[2]
+        masks = mask_inputs(op, context, Scores(batch, heads, queries, keys, (q, v)))
+        key, value = _keys_and_values(op, k, v, layout)
+        y = op.MultiHeadAttention(
+            merged(op, q),
+            key,
+            value,
+            None,
+            masks.mask,
+            masks.bias,
+            num_heads=heads,
+            scale=total_scale(context),
+            mask_filter_value=masks.filter_value,
+            _domain="com.microsoft",
+        )
+        width = (dims(v) or ())[3]
+        assert isinstance(width, int)
+        y.type, y.shape = q.type, ir.Shape([batch, queries, heads * width])
+        if form == 0 and len(dims(context.match.root.outputs[0]) or ()) == 3:
+            return y
+        if form == 0:
+            return op.Reshape(y, shape)
+        parted = op.Reshape(y, [0, 0, heads, width])
+        parted.type, parted.shape = q.type, ir.Shape([batch, queries, heads, width])
+        return parted if form == 1 else op.Transpose(parted, perm=SWAP)
+
+
+def _keys_and_values(op: Builder, k: ir.Value, v: ir.Value, layout: int) -> tuple[Any, Any]:
+    """Both as projected, [B,T,H·D], or both as [B,H,T,D]: the kernel takes them alike or not at all."""
+    key = projection(k, swapped=layout != HEADS_LAST)
+    value = projection(v, swapped=True)
+    if key is not None and value is not None:
+        return key, value
+    return (op.Transpose(k, perm=SWAP) if layout == HEADS_LAST else k), v
