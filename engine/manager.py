@@ -124,16 +124,20 @@ class PassManager:
         return record.changes
 
     def _run_repeat(self, group: Repeat) -> int:
-        total = 0
+        total = quiet = 0
         for _ in range(group.at_most):
-            changes = sum(self._run_stage(stage) for stage in group.stages)
-            total += changes
-            if not changes and group.until == "unchanged":
-                break
+            for stage in group.stages:
+                changes = self._run_stage(stage)
+                total += changes
+                quiet = 0 if changes else quiet + 1
+                # Every stage has now seen the model as it is, though perhaps not within one round.
+                if quiet == len(group.stages) and group.until == "unchanged":
+                    return total
         return total
 
     def _run_pass(self, step: Step) -> PassRecord:
-        record = PassRecord(step, nodes_before=_count(self._model))
+        nodes = self._records[-1].nodes_after if self._records else _count(self._model)
+        record = PassRecord(step, nodes_before=nodes)
         self._records.append(record)
         backup = self._model.clone() if self.revert_failing else None
         backup_fingerprint = self._fingerprint
@@ -155,6 +159,8 @@ class PassManager:
         step, model = record.step, self._model
         step.pass_.check_applicable(model)
         rewriter = Rewriter(step.name, limit=self.limits.get(step.index))
+        # Shared, so that a pass that crashes has left word of how far it came.
+        record.rewrites, record.rejections = rewriter.rewrites, rewriter.rejections
         started = time.perf_counter()
         try:
             record.changes = step.pass_.run(model, rewriter)
@@ -166,7 +172,6 @@ class PassManager:
                 f"pass {step.name!r} (step {step.index}) crashed: {type(error).__name__}: {error}"
             ) from error
         record.seconds = time.perf_counter() - started
-        record.rewrites, record.rejections = rewriter.rewrites, rewriter.rejections
         record.statistics = dict(rewriter.statistics)
         record.nodes_after = _count(model)
         self._check_claim(record)

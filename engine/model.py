@@ -101,10 +101,9 @@ class Model:
 
     def graphs(self) -> Iterator[ir.Graph]:
         """The main graph, function bodies, and every subgraph in them."""
-        yield from self.ir.graphs()
-        for function in self.ir.functions.values():
-            yield function.graph
-            yield from function.graph.subgraphs()
+        for root in (self.ir.graph, *(f.graph for f in self.ir.functions.values())):
+            yield root
+            yield from _nested(root)
 
     def nodes(self) -> Iterator[ir.Node]:
         """Every node of every graph."""
@@ -174,6 +173,20 @@ class Model:
         from fuseline.engine.naming import name_everything
 
         name_everything(self.ir)
+
+
+def _nested(graph: ir.Graph) -> Iterator[ir.Graph]:
+    # Every pass asks for all graphs, so this looks at attributes no closer than it must.
+    for node in graph:
+        for attribute in node.attributes.data.values():
+            value = attribute.value
+            if value.__class__ is ir.Graph:
+                yield value
+                yield from _nested(value)
+            elif value.__class__ is tuple and value and value[0].__class__ is ir.Graph:
+                for inner in value:
+                    yield inner
+                    yield from _nested(inner)
 
 
 def _content(value: ir.Value) -> np.ndarray[Any, Any]:
