@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
+from torch import nn
 
 from fuseline.engine.model import Model
 from fuseline.exporters.context import Clock, Progress, attention_set
@@ -121,7 +122,14 @@ def _facts(plan: Plan, source: Source) -> dict[str, Any]:
     }
     if plan.train:
         facts["loss"] = "loss"
+        facts["padding_rows"] = _padding_rows(plan.model)
     return facts
+
+
+def _padding_rows(model: nn.Module) -> dict[str, int]:
+    """Embedding table → the row that look-ups do not train; Gather has no word for it."""
+    tables = {n: m for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    return {f"{n}.weight": m.padding_idx for n, m in tables.items() if m.padding_idx is not None}
 
 
 def _json_keys(axes: dict[int, str]) -> dict[str, str]:

@@ -8,13 +8,17 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute, rank_of
+from fuseline.passes.training.mask_padding_gradient import padding_row
 from fuseline.passes.training.native import statistic
 
 __all__ = ["NativeEmbedding"]
 
 
 class NativeEmbedding(LocalRewrite):
-    """Gather(trainable table, ids) → fuseline.FusedEmbedding, whose gradient sums rows by index"""
+    """Gather(trainable table, ids) → fuseline.FusedEmbedding, whose gradient sums rows by index
+
+    A row that torch does not train (`padding_idx`, in the fact `padding_rows`) gets no gradient here either.
+    """
 
     name = "native-embedding"
     operators = ("Gather",)
@@ -32,6 +36,13 @@ class NativeEmbedding(LocalRewrite):
         return True
 
     def build(self, op: Builder, node: ir.Node) -> Sequence[ir.Value | None]:
-        y, state = op.several("FusedEmbedding", *node.inputs, outputs=2, domain="fuseline")
+        row = padding_row(op.model, node.inputs[0])
+        y, state = op.several(
+            "FusedEmbedding",
+            *node.inputs,
+            outputs=2,
+            domain="fuseline",
+            padding_idx=-1 if row is None else row,
+        )
         statistic(state, shape=(1,), dtype=ir.DataType.INT64)
         return [y]
