@@ -10,7 +10,7 @@ import inspect
 import logging
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -18,12 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from fuseline.engine.errors import FuselineError
+from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import gradient_name
 from fuseline.tools.trainer.call import Call, Unsuited, complete, read_call
 from fuseline.tools.trainer.compiler import Compiler, Variant
 from fuseline.tools.trainer.differentiable import Run, SplitStep, WholeStep
 from fuseline.tools.trainer.items import ItemRule, find_rule, scale
+from fuseline.tools.trainer.native import NativeStep
 from fuseline.tools.trainer.runner import Runner
 from fuseline.tools.trainer.tensors import NamedTensors
 
@@ -58,6 +60,7 @@ class Bridge:
         self._output_type: type[Any] | None = None
         self._item_rule: ItemRule | None = None
         self._last: Run | None = None
+        self._native: NativeStep | None = None
         #: How often each way was taken: step, split, evaluate, predict, torch.
         self.counts: Counter[str] = Counter()
         #: Why the model runs in torch; None while it does not have to.
@@ -109,8 +112,7 @@ class Bridge:
         variant = self._variant(labelled, training)
         runners = self._ready(variant)
         facts = runners[0].model.facts
-        declared = {n: d for n, d in facts["inputs"].items() if runners[0].accepts(n)}
-        feeds = complete(call.tensors, declared)
+        feeds = complete(call.tensors, _declared(runners[0].model))
         factor = self._factor(call) if labelled else 1.0
         outputs = [o for o in facts["outputs"] if o not in facts.get("updates", {})]
         if training:
@@ -155,6 +157,44 @@ class Bridge:
         for name, value in run.updated.items():
             named[name].copy_(value)
         return dict(zip(outputs, values, strict=True))
+
+    def native_step(
+        self,
+        batch: Mapping[str, Any],
+        *,
+        divisor: int,
+        accumulate: bool,
+        apply: bool,
+        adopt: Callable[..., None],
+    ) -> tuple[Tensor, Tensor] | None:
+        """Loss and gradient norm of a step with the optimizer in the graph; None if that cannot be.
+
+        `adopt` is called with the step when it is new, and before each run to set rates and clipping.
+        """
+        if self.blocked is not None:
+            return None
+        try:
+            call = read_call(self.__signature__, (), batch)
+            if self._native is None:
+                self._native = self._make_native(call, accumulate)
+            adopt(self._native)
+            feeds = complete(call.tensors, _declared(self._native.graph))
+        except Unsuited as reason:
+            raise FuselineError(f"whole_step cannot run this batch: {reason}") from reason
+        except FuselineError as error:
+            self._block(error)
+            return None
+        factor = self._factor(call) / divisor
+        seed = int(torch.randint(2**31 - 1, (1,)))
+        loss, norm = self._native.run(feeds, scale=factor, seed=seed, apply=apply)
+        self.counts["native"] += 1
+        return loss * factor, norm
+
+    def _make_native(self, call: Call, accumulate: bool) -> NativeStep:
+        self._probe(call)
+        with self.detached():
+            graph = self._compiler.native(self.model, accumulate=accumulate)
+        return NativeStep(self.model, graph, threads=torch.get_num_threads())
 
     # -- what has to be known before the first run
 
@@ -220,6 +260,12 @@ class Bridge:
             self.blocked,
             notes,
         )
+
+
+def _declared(graph: Model) -> dict[str, Any]:
+    """The declared inputs that this graph has."""
+    held = {value.name for value in graph.graph.inputs}
+    return {name: declared for name, declared in graph.facts["inputs"].items() if name in held}
 
 
 def _own_forward(model: nn.Module) -> Any:

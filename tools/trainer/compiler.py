@@ -29,8 +29,9 @@ __all__ = ["Compiler", "Precision", "Settings", "Variant"]
 Precision = Literal["fp32", "bf16", "fp16"]
 
 #: step: loss, outputs and gradients in one run; split: forward, then backward from gradients of the outputs,
-#: with or without the model's own loss; evaluate and predict: no gradients, with and without the loss.
-Variant = Literal["step", "split", "split-loss", "evaluate", "predict"]
+#: with or without the model's own loss; evaluate and predict: no gradients, with and without the loss;
+#: native: the step with the optimizer in it, with or without accumulation.
+Variant = Literal["step", "split", "split-loss", "evaluate", "predict", "native", "native-accumulating"]
 
 _SESSIONS = 12
 
@@ -73,6 +74,12 @@ class Compiler:
         self._runners.move_to_end(f"{key}/{threads}")
         return known
 
+    def native(self, model: nn.Module, *, accumulate: bool) -> Model:
+        """The graph of the native step, without weights."""
+        variant: Variant = "native-accumulating" if accumulate else "native"
+        base = self._key(model)
+        return self._graphs(model, variant, base, digest({"model": base, "variant": variant}))[0]
+
     def labels(self, model: nn.Module) -> list[str]:
         """The arguments that make the model compute its loss."""
         return [label.name for label in _task(model).labels]
@@ -104,9 +111,11 @@ class Compiler:
         make = _BUILDERS[variant]
         return [without_weights(m) if i == 0 else m for i, m in enumerate(make(self, exported))]
 
-    def transform(self, model: Model, label: str, *, gradients: bool) -> Model:
-        """The pipeline, whole or up to the gradient."""
+    def transform(self, model: Model, label: str, *, gradients: bool, then: str = "") -> Model:
+        """The pipeline, whole or up to the gradient, and `then` more passes."""
         pipeline = self._pipeline if gradients else _before_gradient(self._pipeline)
+        if then:
+            pipeline = Pipeline((*pipeline.stages, *Pipeline.parse(then).stages))
         self.counts["pipelines"] += 1
         return pipeline.run(model, self._observers(label)).model
 
@@ -163,12 +172,23 @@ def _split_loss(compiler: Compiler, exported: Model) -> Sequence[Model]:
     return cut(without_weights(compiler.transform(graph, "split-loss", gradients=True)))
 
 
+def _native(compiler: Compiler, exported: Model) -> Sequence[Model]:
+    return [compiler.transform(exported, "native", gradients=True, then="insert-optimizer")]
+
+
+def _native_accumulating(compiler: Compiler, exported: Model) -> Sequence[Model]:
+    then = "accumulate-gradients,insert-optimizer"
+    return [compiler.transform(exported, "native", gradients=True, then=then)]
+
+
 _BUILDERS: dict[Variant, Callable[[Compiler, Model], Sequence[Model]]] = {
     "step": _step,
     "split": _split,
     "split-loss": _split_loss,
     "evaluate": _evaluate,
     "predict": _predict,
+    "native": _native,
+    "native-accumulating": _native_accumulating,
 }
 
 

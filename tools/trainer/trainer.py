@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 from transformers.trainer_utils import rotate_checkpoints
 
 from fuseline.engine.errors import FuselineError
@@ -19,6 +19,7 @@ from fuseline.tools.trainer.bridge import Bridge, Fallback, attach
 from fuseline.tools.trainer.cache import CompileCache
 from fuseline.tools.trainer.checkpoints import is_complete, last_complete, marked
 from fuseline.tools.trainer.compiler import Compiler, Precision, Settings
+from fuseline.tools.trainer.whole_step import WholeStep, check_possible
 
 __all__ = ["Seq2SeqTrainer", "Trainer"]
 
@@ -32,6 +33,7 @@ class _OnnxRuntime:
     args: Any
     accelerator: Any
     optimizer: Any
+    optimizer_cls_and_kwargs: Any
 
     def __init__(
         self,
@@ -64,6 +66,10 @@ class _OnnxRuntime:
         self._compiler: Compiler | None = None
         super().__init__(*args, **kwargs)
         self.bridge = self._attach(self.model)
+        self._whole_step: WholeStep | None = None
+        if whole_step:
+            check_possible(self)
+            self._whole_step = WholeStep(self)
 
     # -- what the user may look at
 
@@ -121,7 +127,29 @@ class _OnnxRuntime:
             precision,
         )
 
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> Tensor:
+        if self._whole_step is not None:
+            model.train()
+            batch = self._prepare_inputs(inputs)  # type: ignore[attr-defined]
+            loss = self._whole_step.run(batch, num_items_in_batch, self.accelerator.sync_gradients)
+            if loss is not None:
+                return loss
+        stepped: Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+        return stepped
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Any:
+        if self._whole_step is None:
+            return super().create_optimizer(model)  # type: ignore[misc]
+        # The stock code sorts the parameters into groups; only the class is another.
+        self.optimizer_cls_and_kwargs = self._whole_step.optimizer_class()
+        self._whole_step.optimizer = super().create_optimizer(model)  # type: ignore[misc]
+        return self.optimizer
+
     def _clip_grad_norm(self, model: nn.Module) -> Any:
+        if self._whole_step is not None and self._whole_step.norm is not None:
+            return self._whole_step.norm
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.unscale_(self.optimizer.optimizer)
         return super()._clip_grad_norm(model)  # type: ignore[misc]
