@@ -27,10 +27,10 @@ EXACT = Tolerance(0.0, 0.0, 0.0, 0.0)
 
 TOLERANCES: dict[str, Tolerance] = {
     "float64": Tolerance(relative=1e-9, absolute=1e-11, scaled=1e-12, floor=1e-14),
-    "float32": Tolerance(relative=1e-3, absolute=1e-5, scaled=2e-6, floor=1e-7),
+    "float32": Tolerance(relative=1e-3, absolute=1e-5, scaled=2e-6, floor=1e-8),
     "float16": Tolerance(relative=1e-2, absolute=4e-3, scaled=2e-3, floor=1e-6),
     "bfloat16": Tolerance(relative=4e-2, absolute=2e-2, scaled=1e-2, floor=1e-6),
-    "complex64": Tolerance(relative=1e-3, absolute=1e-5, scaled=2e-6, floor=1e-7),
+    "complex64": Tolerance(relative=1e-3, absolute=1e-5, scaled=2e-6, floor=1e-8),
     "complex128": Tolerance(relative=1e-9, absolute=1e-11, scaled=1e-12, floor=1e-14),
 }
 

@@ -56,10 +56,17 @@ def match(
     _by_name(matching, lambda n: (n.op, n.name))
     for attempt in (_down, _up, _down, _align):
         old, new = matching.unmatched()
+        new = _not_replacements(matching, old, new)
         if not old or not new:
             break
         attempt(matching, old, new)
     return matching
+
+
+def _not_replacements(matching: Matching, old: Sequence[int], new: Sequence[int]) -> list[int]:
+    """Without the nodes that say of themselves that they replace one that is gone: those are no renames."""
+    gone = {matching.before.nodes[i].name for i in old}
+    return [i for i in new if gone.isdisjoint(matching.after.nodes[i].replaces)]
 
 
 def _by_name(matching: Matching, key: Callable[[NodeInfo], tuple[str, str]]) -> None:

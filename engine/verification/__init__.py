@@ -2,6 +2,15 @@
 
 from fuseline.engine.verification.compare import Mismatch, compare
 from fuseline.engine.verification.determinism import RATIO_INPUTS, deterministic
-from fuseline.engine.verification.verifier import Quantity, Report, Verifier
+from fuseline.engine.verification.verifier import Quantity, Report, Results, Verifier
 
-__all__ = ["RATIO_INPUTS", "Mismatch", "Quantity", "Report", "Verifier", "compare", "deterministic"]
+__all__ = [
+    "RATIO_INPUTS",
+    "Mismatch",
+    "Quantity",
+    "Report",
+    "Results",
+    "Verifier",
+    "compare",
+    "deterministic",
+]
