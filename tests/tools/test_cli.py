@@ -127,7 +127,7 @@ def test_bad_input_is_one_clear_message(model: Path, tmp_path: Path) -> None:
         ([model, "--pipeline", "eliminate-identity{"], "malformed pipeline"),
         ([model, "--pipeline", "none.yaml"], "cannot be read"),
         ([model, "--plugin", "none.py"], "no plugin file"),
-        ([model, "--verify", "nothing"], "--verify takes"),
+        ([model, "--verify", "nothing"], "is not one of"),
         ([model, "--disable", "nothing"], "the pipeline has no pass 'nothing'"),
     ]
     for words, message in cases:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,7 +25,9 @@ def run_command(
         str, typer.Option(help="A ready pipeline, a YAML file, or pipeline text.")
     ] = "inference",
     dump: Annotated[Path | None, typer.Option(help="Folder for per-pass diffs (text and JSON).")] = None,
-    verify: Annotated[str | None, typer.Option(help="Check each pass: outputs or gradients.")] = None,
+    verify: Annotated[
+        Literal["outputs", "gradients"] | None, typer.Option(help="Check what each pass did.")
+    ] = None,
     inputs: Annotated[
         Path | None, typer.Option(help="Verify on these inputs (.npz) instead of made ones.")
     ] = None,
@@ -68,16 +70,13 @@ def _observers(
     model: Model,
     pipeline: Pipeline,
     dump: Path | None,
-    verify: str | None,
+    verify: Literal["outputs", "gradients"] | None,
     inputs: Path | None,
     expect: Path | None,
 ) -> list[Observer]:
-    from fuseline.engine.errors import FuselineError
     from fuseline.engine.inputs import load_npz
     from fuseline.engine.observers import DumpDiffs, Expect, Verify, load_expectations
 
-    if verify not in (None, "outputs", "gradients"):
-        raise FuselineError(f"--verify takes 'outputs' or 'gradients', not {verify!r}")
     observers: list[Observer] = []
     if dump is not None:
         observers.append(DumpDiffs(dump))
