@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
 from fuseline.passes.fusion.fragments.norm import rms_norm
-from fuseline.passes.fusion.fragments.values import broadcasts_last, is_last_axis
+from fuseline.passes.fusion.fragments.values import broadcasts_last, is_last_axis, last_dim
 
 __all__ = ["FuseRmsNorm"]
 
 
 class FuseRmsNorm(Fusion):
-    """x/√(mean(x²)+ε)·scale → SimplifiedLayerNormalization(x, scale)"""
+    """x/√(mean(x²)+ε)·scale → SimplifiedLayerNormalization(x, scale)
+
+    A scale that was folded away because it is 1 comes back as a constant.
+    """
 
     name: ClassVar[str] = "fuse-rms-norm"
     phase: ClassVar[Phase] = "inference"
@@ -21,16 +26,21 @@ class FuseRmsNorm(Fusion):
     produces: ClassVar[tuple[str, ...]] = ("SimplifiedLayerNormalization",)
 
     def match(self, op: Op, x: Any, axes: Any, epsilon: Any, scale: Any) -> Any:
-        return op.Mul(op.optional(op.Cast, rms_norm(op, x, axes, epsilon)), scale)
+        normed = rms_norm(op, x, axes, epsilon)
+        return op.one_of(op.Mul(op.optional(op.Cast, normed), scale), normed)
 
-    def check(self, x: Any, axes: Any, epsilon: Any, scale: Any, context: Context) -> str | None:
+    def check(self, x: Any, axes: Any, epsilon: Any, context: Context, scale: Any = None) -> str | None:
         if context.scalar(epsilon) is None:
             return f"epsilon {epsilon.name!r} is not a constant"
-        if not broadcasts_last(scale, x):
+        if scale is None and last_dim(x) is None:
+            return f"the width of {x.name!r} is not known"
+        if scale is not None and not broadcasts_last(scale, x):
             return f"{scale.name!r} is not known to be a vector along the last axis"
         return is_last_axis(context, axes, x)
 
-    def replace(self, op: Builder, x: Any, epsilon: Any, scale: Any, context: Context) -> Any:
+    def replace(self, op: Builder, x: Any, epsilon: Any, context: Context, scale: Any = None) -> Any:
+        if scale is None:
+            scale = op.constant(np.ones(last_dim(x) or 0, np.float32), "scale")
         return op.SimplifiedLayerNormalization(
             x, scale, axis=-1, epsilon=context.scalar(epsilon), stash_type=1
         )

@@ -1,0 +1,124 @@
+"""Rotary position embedding, onto ONNX Runtime's kernel."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.heads import projection, unmerged
+from fuseline.passes.fusion.fragments.rotary import check_halves, rotary
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["FuseRotary"]
+
+
+class FuseRotary(Fusion):
+    """x·cos+rotate_half(x)·sin → com.microsoft.RotaryEmbedding(x, positions, cos, sin)
+
+    The tables of this call serve as the kernel's cache, so that any way of computing them is kept: with one
+    row per position where all of a batch share them, otherwise with one row per batch and position.
+    """
+
+    name: ClassVar[str] = "fuse-rotary"
+    phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-rotary-training"
+    produces: ClassVar[tuple[str, ...]] = ("RotaryEmbedding",)
+
+    def match(
+        self,
+        op: Op,
+        x: Any,
+        cos: Any,
+        sin: Any,
+        start: Any,
+        stop: Any,
+        axes: Any,
+        steps: Any,
+        start_2: Any,
+        stop_2: Any,
+    ) -> Any:
+        return rotary(op, x, cos, sin, start, stop, axes, steps, start_2, stop_2)
+
+    def check(self, x: Any, cos: Any, sin: Any, context: Context) -> str | None:
+        known = dims(x)
+        if known is None or len(known) != 4 or not isinstance(known[1], int):
+            return f"{x.name!r} has the shape {known}, not [batch, heads, length, size]"
+        for table in (cos, sin):
+            shape = dims(table)
+            if shape is None or len(shape) != 4 or shape[1] != 1 or shape[3] != known[3]:
+                return f"{table.name!r} has the shape {shape}, not [batch or 1, 1, length, size]"
+            if not _repeats(context, table):
+                return f"the two halves of {table.name!r} are not known to be equal"
+        return check_halves(context, x)
+
+    def replace(self, op: Builder, x: Any, cos: Any, sin: Any) -> Any:
+        shared = (dims(cos) or ())[0] == 1 and (dims(sin) or ())[0] == 1
+        tables = [_cache(op, table) for table in (cos, sin)]
+        positions = op.constant(np.zeros(1, np.int64), "positions") if shared else _positions(op, cos)
+        source = projection(x, swapped=True)
+        heads = (dims(x) or ())[1]
+        if source is None:
+            return op.RotaryEmbedding(x, positions, *tables, _domain="com.microsoft", _like=x)
+        y = op.RotaryEmbedding(
+            source, positions, *tables, num_heads=heads, _domain="com.microsoft", _like=source
+        )
+        return unmerged(op, y, x)
+
+
+_ELEMENTWISE = ("Unsqueeze", "Cast", "Mul", "Cos", "Sin", "Identity", "Reshape")
+
+
+def _repeats(context: Context, table: ir.Value) -> bool:
+    """Whether the table is made of two equal halves: elementwise functions of Concat(f, f)."""
+    content = context.constant(table)
+    if content is not None:
+        first, second = np.split(content, 2, axis=-1)
+        return bool(np.array_equal(first, second))
+    node = table.producer()
+    while node is not None and node.op_type in (
+        "Unsqueeze",
+        "Cast",
+        "Mul",
+        "Cos",
+        "Sin",
+        "Identity",
+        "Reshape",
+    ):
+        if node.op_type == "Mul" and context.scalar(node.inputs[1]) is None:
+            return False
+        if node.op_type == "Reshape" and _last(node.inputs[0]) != _last(node.outputs[0]):
+            return False
+        node = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if node is None or node.op_type != "Concat" or len(node.inputs) != 2:
+        return False
+    return node.inputs[0] is node.inputs[1] and _is_last_axis(node)
+
+
+def _last(value: ir.Value | None) -> Any:
+    shape = dims(value)
+    return shape[-1] if shape else None
+
+
+def _is_last_axis(node: ir.Node) -> bool:
+    axis, shape = node.attributes["axis"].as_int(), dims(node.outputs[0])
+    return axis == -1 or (shape is not None and axis == len(shape) - 1)
+
+
+def _cache(op: Builder, table: ir.Value) -> Any:
+    """[B,1,S,D] → [B·S, D/2]"""
+    width = (dims(table) or ())[3]
+    assert isinstance(width, int)
+    half = op.Slice(table, [0], [width // 2], [3])
+    return op.Reshape(half, [-1, width // 2])
+
+
+def _positions(op: Builder, table: ir.Value) -> Any:
+    """Row numbers [B,S] into the cache of a table [B,1,S,D]."""
+    length = op.Shape(table, start=2, end=3)
+    rows = op.Mul(op.Shape(table, start=0, end=1), length)
+    count = op.Range(np.int64(0), op.Squeeze(rows), np.int64(1))
+    return op.Reshape(count, op.Concat([-1], length, axis=0))
