@@ -48,7 +48,8 @@ class Rewriter:
         self.rewrites: list[Rewrite] = []
         self.rejections: list[Rejection] = []
         self.statistics: Counter[str] = Counter()
-        self._graph_names: dict[int, set[str]] = {}
+        self._taken: set[str] = set()
+        self._seen_graphs: set[int] = set()
         self._numbers: Counter[str] = Counter()
 
     @property
@@ -168,14 +169,15 @@ class Rewriter:
                 self.rewrites[-1].removed.append(node.name)
 
     def _names(self, graph: ir.Graph | ir.Function) -> set[str]:
-        if id(graph) not in self._graph_names:
-            taken = {v.name for v in graph.inputs if v.name}
-            taken.update(getattr(graph, "initializers", ()))
+        """Names in use in all graphs seen so far: a name must not hide one of a graph around it."""
+        if id(graph) not in self._seen_graphs:
+            self._seen_graphs.add(id(graph))
+            self._taken.update(v.name for v in graph.inputs if v.name)
+            self._taken.update(getattr(graph, "initializers", ()))
             for node in ir.traversal.RecursiveGraphIterator(graph):
-                taken.add(node.name or "")
-                taken.update(v.name for v in node.outputs if v.name)
-            self._graph_names[id(graph)] = taken
-        return self._graph_names[id(graph)]
+                self._taken.add(node.name or "")
+                self._taken.update(v.name for v in node.outputs if v.name)
+        return self._taken
 
 
 def _release_subgraphs(node: ir.Node) -> None:

@@ -58,6 +58,6 @@ def _target(model: Model, node: ir.Node, source: ir.Value) -> list[int] | None:
 
 def _merge(rewriter: Rewriter, inner: ir.Node, node: ir.Node, target: list[int], *, as_node: bool) -> None:
     array = np.array(target, np.int64)
-    shape = new_constant(rewriter, node, f"{node.name}_target", array, as_node=as_node)
+    shape = new_constant(rewriter, node, "target", array, as_node=as_node)
     new = ir.node("Reshape", [inner.inputs[0], shape])
     rewriter.replace([inner, node], [new], [(node.outputs[0], new.outputs[0])])

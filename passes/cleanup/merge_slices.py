@@ -79,6 +79,6 @@ def _merge(
     inputs = [inner.inputs[0]]
     for part, a, b in zip(_PARTS, first, second, strict=True):
         joined = np.concatenate([a, b])
-        inputs.append(new_constant(rewriter, node, f"{node.name}_{part}", joined, as_node=as_node))
+        inputs.append(new_constant(rewriter, node, part, joined, as_node=as_node))
     new = ir.node("Slice", inputs)
     rewriter.replace([inner, node], [new], [(node.outputs[0], new.outputs[0])])

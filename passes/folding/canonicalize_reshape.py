@@ -38,9 +38,7 @@ class CanonicalizeReshape(Pass):
                 target = _constant_target(model, node, values, rewriter)
                 if target is not None and rewriter.permit(node, f"target is always {target}"):
                     array = np.array(target, np.int64)
-                    constant = new_constant(
-                        rewriter, node, f"{node.name}_target", array, as_node=graph in in_functions
-                    )
+                    constant = new_constant(rewriter, node, "target", array, as_node=graph in in_functions)
                     node.replace_input_with(1, constant)
         return rewriter.changes
 

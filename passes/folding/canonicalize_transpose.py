@@ -31,9 +31,7 @@ class CanonicalizeTranspose(Pass):
             if target is None or not rewriter.permit(node, "only dimensions of size 1 move"):
                 continue
             array = np.array(target, np.int64)
-            shape = new_constant(
-                rewriter, node, f"{node.name}_target", array, as_node=node.graph in in_functions
-            )
+            shape = new_constant(rewriter, node, "target", array, as_node=node.graph in in_functions)
             new = ir.node("Reshape", [node.inputs[0], shape])
             rewriter.replace([node], [new], [(node.outputs[0], new.outputs[0])])
         return rewriter.changes

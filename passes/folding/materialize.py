@@ -48,11 +48,11 @@ def add_initializer(graph: ir.Graph | ir.Function, name: str, array: Array) -> i
     return value
 
 
-def new_constant(rewriter: Rewriter, anchor: ir.Node, name: str, array: Array, *, as_node: bool) -> ir.Value:
+def new_constant(rewriter: Rewriter, anchor: ir.Node, role: str, array: Array, *, as_node: bool) -> ir.Value:
     """A new constant for `anchor` to read: an initializer, or a node before it in a function body."""
     graph = anchor.graph
     assert graph is not None
-    name = rewriter.fresh_name(graph, name)
+    name = rewriter.fresh_name(graph, f"{anchor.name or anchor.op_type}_{role}")
     if not as_node:
         return add_initializer(graph, name, array)
     constant = ir.node("Constant", [], {"value": ir.tensor(array)})

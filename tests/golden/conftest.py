@@ -102,6 +102,11 @@ class GoldenItem(pytest.Item):
         expected = canonical(parse_model(self.case.expected), types="TYPES" in self.case.directives)
         assert actual == expected, f"made:\n{actual}\nexpected:\n{expected}"
 
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if excinfo.errisinstance(AssertionError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.path.stem}::{self.name}"
 
