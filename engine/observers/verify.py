@@ -56,6 +56,12 @@ class Verify(Observer):
         self._current = _with_first_gradients(results, self._current)
 
     def finished(self, result: Result) -> None:
+        if self.quantity == "gradients" and self._current.gradients is None:
+            raise GateFailed(
+                f"no gradients were compared, since the graph cannot be differentiated: "
+                f"{self._current.no_gradients}",
+                hint="begin the pipeline with the passes that prepare for the gradient, or verify outputs",
+            )
         report = self._verifier.judge(self._first, self._current)
         if not report.ok:
             raise GateFailed(
