@@ -1,0 +1,77 @@
+"""Attention over batch and heads in one dimension, as torch's bmm and baddbmm have it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.attention import scaled
+from fuseline.passes.fusion.fragments.shapes import shape_vector
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["UnflattenAttention"]
+
+
+class UnflattenAttention(Fusion):
+    """Reshape(q₃·k₃ᵀ·scale+bias₃) of [B·H,S,D] → q·kᵀ·scale+bias of [B,H,S,D], which other passes fuse"""
+
+    name: ClassVar[str] = "unflatten-attention"
+    produces: ClassVar[tuple[str, ...]] = ("MatMul",)
+
+    def match(
+        self,
+        op: Op,
+        q: Any,
+        k: Any,
+        flat_q: Any,
+        flat_k: Any,
+        scale: Any,
+        divisor: Any,
+        bias: Any,
+        shape: Any,
+    ) -> Any:
+        keys = op.Transpose(op.Reshape(k, flat_k), perm=(0, 2, 1))
+        scores = scaled(op, op.MatMul(op.Reshape(q, flat_q, _shared=True), keys), scale, divisor)
+        return op.Reshape(op.one_of(op.Add(scores, bias), scores), shape)
+
+    def check(self, q: Any, k: Any, context: Context, bias: Any = None) -> str | None:
+        made, left, right = dims(context.match.root.outputs[0]), dims(q), dims(k)
+        for shape in (made, left, right):
+            if shape is None or len(shape) != 4 or None in shape:
+                return f"the shapes {left}, {right} and {made} are not all [batch, heads, length, size]"
+        assert made is not None
+        assert left is not None
+        assert right is not None
+        if made[:3] != left[:3] or made[3] != right[2] or left[:2] != right[:2]:
+            return f"{left} and {right} do not make scores of the shape {made}"
+        if bias is not None and len(dims(bias) or ()) != 3:
+            return f"{bias.name!r} has the shape {dims(bias)}, not [batch·heads, length or 1, length or 1]"
+        return None
+
+    def replace(
+        self,
+        op: Builder,
+        q: Any,
+        k: Any,
+        context: Context,
+        scale: Any = None,
+        divisor: Any = None,
+        bias: Any = None,
+    ) -> Any:
+        made = context.match.root.outputs[0]
+        batch, heads, length, size = dims(k) or ()
+        keys = op.Transpose(k, perm=(0, 1, 3, 2))
+        keys.type, keys.shape = k.type, ir.Shape([batch, heads, size, length])
+        scores = op.MatMul(q, keys, _like=made)
+        if scale is not None:
+            scores = op.Mul(scores, scale, _like=made)
+        if divisor is not None:
+            scores = op.Div(scores, divisor, _like=made)
+        if bias is None:
+            return scores
+        parted = (batch, heads, *(dims(bias) or ())[1:])
+        four = op.Reshape(bias, shape_vector(op, parted, (q, k, bias)))
+        four.type, four.shape = bias.type, ir.Shape(parted)
+        return op.Add(scores, four, _like=made)
