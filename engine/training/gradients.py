@@ -16,6 +16,7 @@ from fuseline.engine.errors import ModelError, PassError
 from fuseline.engine.model import Model
 from fuseline.engine.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.runtime import custom_op_libraries
+from fuseline.engine.training.definitions import register_definitions
 
 __all__ = [
     "LOSS_GRADIENT",
@@ -29,7 +30,7 @@ __all__ = [
 LOSS_GRADIENT = "loss_grad"
 """The graph input that scales all gradients: 1, a loss scale, or 1 / accumulation steps."""
 
-gradient_registrars: list[Callable[[], None]] = []
+gradient_registrars: list[Callable[[], None]] = [register_definitions]
 """Functions that teach the builder gradients of further operators; each is called before every build."""
 
 _SMALL = 256

@@ -21,6 +21,8 @@ class ExpandWhere(LocalRewrite):
     operators = ("Where",)
 
     def applies(self, model: Model, node: ir.Node) -> bool | str:
+        if all(user.op_type == "Shape" for user, _ in node.outputs[0].uses()):
+            return False
         return any(_needs(model, node, i) for i in (1, 2))
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:

@@ -53,6 +53,13 @@ class Builder:
         self.nodes.append(node)
         return node.outputs[0]
 
+    def constant_ints(self, numbers: Sequence[int]) -> ir.Value:
+        return self.constant(np.array(numbers, np.int64))
+
+    def number(self, number: float) -> ir.Value:
+        """A scalar of the node's own type."""
+        return self.constant(np.array(number, self._dtype()))
+
     def read(self, value: ir.Value | None) -> npt.NDArray[Any] | None:
         """The content of a constant, or None."""
         return constant(self.model, value)
@@ -63,7 +70,7 @@ class Builder:
         if isinstance(operand, np.ndarray):
             return self.constant(operand)
         if isinstance(operand, float):
-            return self.constant(np.array(operand, self._dtype()))
+            return self.number(operand)
         return self.constant(np.array(operand, np.int64))
 
     def _dtype(self) -> npt.DTypeLike:

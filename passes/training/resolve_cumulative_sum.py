@@ -1,0 +1,33 @@
+"""The pass `resolve-cumulative-sum`."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute
+
+__all__ = ["ResolveCumulativeSum"]
+
+
+class ResolveCumulativeSum(LocalRewrite):
+    """CumSum(exclusive or reverse) → the plain CumSum, whose gradient is known, and what is missing to it"""
+
+    name = "resolve-cumulative-sum"
+    operators = ("CumSum",)
+
+    def applies(self, model: Model, node: ir.Node) -> bool | str:
+        x = node.inputs[0]
+        if x is None or x.dtype is None or not x.dtype.is_floating_point():
+            return False
+        return bool(attribute(node, "exclusive", 0) or attribute(node, "reverse", 0))
+
+    def build(self, op: Builder, node: ir.Node) -> ir.Value:
+        x, axis = node.inputs
+        forward = op("CumSum", x, axis)
+        if not attribute(node, "reverse", 0):
+            return op("Sub", forward, x)
+        total = op("ReduceSum", x, op("Reshape", axis, np.array([1])), keepdims=1)
+        after = op("Sub", total, forward)
+        return after if attribute(node, "exclusive", 0) else op("Add", after, x)

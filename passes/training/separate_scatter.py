@@ -1,0 +1,37 @@
+"""The pass `separate-scatter`."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute
+
+__all__ = ["SeparateScatter"]
+
+
+class SeparateScatter(LocalRewrite):
+    """Scatter(data, i, updates) that adds → data + Scatter(zeros, i, updates)
+
+    The gradient of an adding ScatterND or ScatterElements is zero at the indices, where data still counts.
+    """
+
+    name = "separate-scatter"
+    operators = ("ScatterND", "ScatterElements")
+
+    def applies(self, model: Model, node: ir.Node) -> bool | str:
+        data = node.inputs[0]
+        producer = data.producer() if data is not None else None
+        if attribute(node, "reduction", "none") != "add":
+            return False
+        return producer is None or producer.op_type not in ("ConstantOfShape", "Constant")
+
+    def build(self, op: Builder, node: ir.Node) -> ir.Value:
+        data, *rest = node.inputs
+        assert data is not None
+        dtype = (data.dtype or ir.DataType.FLOAT).numpy()
+        zeros = op("ConstantOfShape", op("Shape", data), value=ir.tensor(np.zeros(1, dtype)))
+        zeros.type, zeros.shape = data.type, data.shape
+        given = {name: a.value for name, a in node.attributes.items()}
+        return op("Add", data, op(node.op_type, zeros, *rest, **given))
