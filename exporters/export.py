@@ -18,7 +18,7 @@ from fuseline.exporters.provenance import record_provenance
 from fuseline.exporters.sources import Source, resolve
 from fuseline.exporters.tracing import trace, translate
 from fuseline.exporters.verify import check as run_check
-from fuseline.exporters.wrapper import Loss
+from fuseline.exporters.wrapper import UPDATED, Loss
 
 __all__ = ["OPSETS", "export", "export_plan"]
 
@@ -85,11 +85,8 @@ def _graph_of(plan: Plan, opset: int, clock: Clock) -> ir.Model:
 def _finish(graph: ir.Model, plan: Plan, source: Source) -> Model:
     """Names, provenance, the training switch and the facts."""
     prefix = "model."
-    updates = {}
-    for value in graph.graph.outputs:
-        if value.name and value.name.endswith(".updated"):
-            value.name = value.name.removeprefix(prefix)
-            updates[value.name] = value.name.removesuffix(".updated")
+    outputs = plan.wrapper.output_names
+    updates = {name: name.removesuffix(UPDATED) for name in outputs if name.endswith(UPDATED)}
     parameters = map_parameters(graph, plan.model, prefix=prefix)
     record_provenance(graph, prefix=prefix)
     name_axes(graph, plan.inputs)
@@ -117,7 +114,7 @@ def _facts(plan: Plan, source: Source) -> dict[str, Any]:
         "dynamic_axes": {i.name: _json_keys(i.dynamic) for i in plan.inputs if i.dynamic},
         "inputs": {i.name: {"axes": list(i.axes), "default": i.default} for i in plan.inputs},
         "labels": [i.name for i in source.task.labels] if plan.train and source.task else [],
-        "outputs": plan.wrapper.output_names,
+        "outputs": [name for name in plan.wrapper.output_names if not name.endswith(UPDATED)],
         "notes": [*source.notes, *plan.notes()],
     }
     if plan.train:

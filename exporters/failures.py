@@ -64,5 +64,5 @@ def _where(chain: list[BaseException]) -> str:
 
 
 def _is_machinery(file: str) -> bool:
-    parts = ("/torch/", "/onnxscript/", "/onnx_ir/", "/fuseline/", "/exporters/", "<", "contextlib.py")
+    parts = ("/torch/", "/onnxscript/", "/onnx_ir/", "/fuseline/", "<", "contextlib.py")
     return any(part in file for part in parts)

@@ -41,33 +41,47 @@ def to_evaluation(model: Model) -> Model:
     switch = copy.graph.initializers.get(SWITCH)
     if switch is not None:
         switch.const_value = ir.tensor(np.array(False), name=SWITCH)
-    updates = copy.facts.pop("updates", {})
+    updates: dict[str, str] = copy.facts.pop("updates", {})
+    for node in list(copy.graph.all_nodes()):
+        if node.op_type == "BatchNormalization" and len(node.outputs) == 3:
+            _evaluate_batch_norm(copy, node, updates)
     kept = [value for value in copy.graph.outputs if value.name not in updates]
     copy.graph.outputs.clear()
     copy.graph.outputs.extend(kept)
-    for node in list(copy.graph.all_nodes()):
-        if node.op_type == "BatchNormalization" and len(node.outputs) == 3:
-            _evaluate_batch_norm(node)
     RemoveUnusedNodesPass()(copy.ir)
     copy.facts["mode"] = "evaluation"
     return copy
 
 
-def _evaluate_batch_norm(node: ir.Node) -> None:
-    """One output instead of three; the running statistics stay what came in."""
+def _evaluate_batch_norm(model: Model, node: ir.Node, updates: dict[str, str]) -> None:
+    """Normalise by the running statistics instead of the batch's."""
+    statistics = [_buffer(model, value, updates) for value in node.outputs[1:]]
+    if None in statistics:
+        # A batch norm without running statistics uses the batch's in evaluation too.
+        return
     graph = node.graph
     assert graph is not None
     attributes = [a for a in node.attributes.values() if a.name != "training_mode"]
-    made = ir.Node("", "BatchNormalization", node.inputs, attributes, name=node.name)
+    made = ir.Node("", "BatchNormalization", [*node.inputs[:3], *statistics], attributes, name=node.name)
     made.metadata_props.update(node.metadata_props)
-    made.outputs[0].name, made.outputs[0].shape = node.outputs[0].name, node.outputs[0].shape
-    made.outputs[0].type = node.outputs[0].type
+    old, new = node.outputs[0], made.outputs[0]
+    name = old.name
+    new.shape, new.type = old.shape, old.type
     graph.insert_before(node, made)
-    replacements = [made.outputs[0], node.inputs[3], node.inputs[4]]
-    for old, new in zip(node.outputs, replacements, strict=True):
-        assert new is not None
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    graph.remove(node, safe=True)
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    old.name, new.name = f"{name}_of_batch", name
+
+
+def _buffer(model: Model, value: ir.Value, updates: dict[str, str]) -> ir.Value | None:
+    """The buffer that a batch statistic flows into."""
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current.name in updates:
+            held = model.parameters[updates[current.name]].value
+            return model.graph.initializers[held] if held else None
+        pending += [output for use in current.uses() for output in use.node.outputs]
+    return None
 
 
 def has_active_dropout(model: Model) -> bool:

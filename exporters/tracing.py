@@ -52,19 +52,7 @@ def translate(
             verbose=False,
         )
     assert result is not None
-    _return_updates(result.model, program)
     return result.model
-
-
-def _return_updates(model: ir.Model, program: torch.export.ExportedProgram) -> None:
-    """Make what the forward writes into buffers (running statistics) outputs of the graph."""
-    values = {v.name: v for node in model.graph for v in node.outputs}
-    for name, buffer in program.graph_signature.buffers_to_mutate.items():
-        value = values.get(name)
-        if value is None:
-            raise ExportError(f"the forward writes into buffer {buffer!r}, but the graph lost the new value")
-        value.name = f"{buffer}.updated"
-        model.graph.outputs.append(value)
 
 
 @contextmanager

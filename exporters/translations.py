@@ -31,22 +31,31 @@ def _batch_norm(
 ) -> Any:
     """Batch norm that really normalises by the batch in training; torch's translation never does.
 
-    ONNX's running variance takes the batch variance as it is, torch's the unbiased one: the new running
-    variance is therefore computed beside the operator.
+    The operator is given no memory (momentum 0, fresh statistics), so that it yields the batch's own mean and
+    variance: ONNX Runtime writes new statistics over the old ones, and ONNX's running variance is not
+    torch's, which takes the unbiased one. The running statistics are computed beside it.
     """
     kept = 1.0 - momentum
     channels = op.Shape(x, start=1, end=2)
-    weight = op.Expand(op.Constant(value_float=1.0), channels) if weight is None else weight
-    bias = op.Expand(op.Constant(value_float=0.0), channels) if bias is None else bias
+    zeros = op.Expand(op.Constant(value_float=0.0), channels)
+    ones = op.Expand(op.Constant(value_float=1.0), channels)
+    weight, bias = ones if weight is None else weight, zeros if bias is None else bias
     if not training:
         y = op.BatchNormalization(x, weight, bias, running_mean, running_var, epsilon=eps, momentum=kept)
         return y, running_mean, running_var, op.Identity(running_mean), op.Identity(running_var)
-    y, new_mean, biased_var = op.BatchNormalization(
-        x, weight, bias, running_mean, running_var, epsilon=eps, momentum=kept, training_mode=1
+    y, mean, variance = op.BatchNormalization(
+        x, weight, bias, zeros, ones, epsilon=eps, momentum=0.0, training_mode=1
     )
+    if running_mean is None:
+        return y, mean, variance, mean, variance
     count = op.Cast(op.Div(op.Size(x), op.Squeeze(channels)), to=1)
-    unbias = op.Div(count, op.Sub(count, op.Constant(value_float=1.0)))
-    old_share = op.Mul(running_var, op.Constant(value_float=kept))
-    new_var = op.Add(old_share, op.Mul(op.Sub(biased_var, old_share), unbias))
+    unbiased = op.Mul(variance, op.Div(count, op.Sub(count, op.Constant(value_float=1.0))))
+    new_mean = _blend(running_mean, mean, kept)
+    new_var = _blend(running_var, unbiased, kept)
     # The saved statistics serve torch's own backward only; nothing in a forward graph reads them.
-    return y, new_mean, new_var, new_mean, new_var
+    return y, mean, variance, new_mean, new_var
+
+
+def _blend(old: Any, new: Any, kept: float) -> Any:
+    old_share = op.Mul(old, op.Constant(value_float=kept))
+    return op.Add(old_share, op.Mul(new, op.Constant(value_float=1.0 - kept)))

@@ -7,10 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fuseline.exporters.errors import ExportError
 
-__all__ = ["Loss", "ModelWrapper", "Wrapper"]
+__all__ = ["UPDATED", "Loss", "ModelWrapper", "Wrapper"]
+
+#: Ends the names of outputs that hold the new value of a buffer.
+UPDATED = ".updated"
 
 #: A user's loss: called with the model's output and, by name, the inputs that the model does not take.
 Loss = Callable[..., Tensor]
@@ -38,6 +42,7 @@ class Wrapper(nn.Module):
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         named = self.compute(dict(zip(self.input_names, values, strict=True)))
+        named |= _updated_statistics(self.model)
         self._seen.names = list(named)
         return tuple(named.values())
 
@@ -107,3 +112,13 @@ def _pool(hidden: Tensor, given: Mapping[str, Tensor]) -> Tensor:
     mask = given["attention_mask"].unsqueeze(-1).to(hidden.dtype)
     mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
     return torch.nn.functional.normalize(mean, dim=-1)
+
+
+def _updated_statistics(model: nn.Module) -> dict[str, Tensor]:
+    """The running statistics as a training forward leaves them; a graph can only return, not keep them."""
+    found: dict[str, Tensor] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.training and module.track_running_stats:
+            for name, buffer in module.named_buffers(prefix=path, recurse=False):
+                found[name + UPDATED] = buffer.clone()
+    return found

@@ -92,8 +92,8 @@ _VISION: Settings = {
 _WAVE: Settings = {
     **_BASE,
     "conv_dim": (16, 16, 16),
-    "conv_kernel": (10, 3, 3),
-    "conv_stride": (5, 2, 2),
+    "conv_kernel": (10, 4, 3),
+    "conv_stride": (10, 4, 2),
     "num_feat_extract_layers": 3,
     "num_conv_pos_embeddings": 8,
     "num_conv_pos_embedding_groups": 2,
