@@ -135,7 +135,8 @@ def _nodes(old: NodeInfo, new: NodeInfo, matching: Matching) -> NodeChange | Non
     )
     common = [k for k in old.graphs if k in new.graphs]
     graphs = tuple(d for k in common if (d := _graphs(old.graphs[k], new.graphs[k], matching.values)))
-    renamed = old.name != new.name or old.outputs != new.outputs
+    # Values are what others refer to; a node's own name carries no meaning and is often made up on loading.
+    renamed = old.outputs != new.outputs
     if not (inputs or attributes or types or graphs or renamed):
         return None
     return NodeChange(old, new, renamed, inputs, attributes, types, graphs)

@@ -41,22 +41,18 @@ def layout(diff: GraphDiff) -> list[Entry]:
 
 
 def _removed_by_place(diff: GraphDiff) -> tuple[dict[int, list[NodeInfo]], list[NodeInfo]]:
-    """Removed nodes by the index after which they precede: that of their replacement, else the next kept."""
+    """Removed nodes by the index after which they precede: their replacement's, else that behind the kept
+    node they followed. The second list is of those behind everything."""
     index_of = {node.name: i for i, node in enumerate(diff.after.nodes)}
     waiting: dict[int, list[NodeInfo]] = defaultdict(list)
-    rest: list[NodeInfo] = []
-    following: int | None = None
-    for index in range(len(diff.before.nodes) - 1, -1, -1):
-        node = diff.before.nodes[index]
+    behind = 0
+    for index, node in enumerate(diff.before.nodes):
         if index in diff.pairs:
-            following = diff.pairs[index]
+            behind = diff.pairs[index] + 1
             continue
         replacements = [index_of[n] for n in diff.replaced_by.get(node.name, ())]
-        place = min(replacements) if replacements else following
-        (rest if place is None else waiting[place]).append(node)
-    for nodes in waiting.values():
-        nodes.reverse()
-    return waiting, rest[::-1]
+        waiting[min(replacements, default=behind)].append(node)
+    return waiting, waiting.pop(len(diff.after.nodes), [])
 
 
 def hunks(entries: Sequence[Entry], context: int) -> Iterator[tuple[int, list[Entry]]]:

@@ -183,8 +183,6 @@ def _some(names: Sequence[str]) -> str:
 def _changed_text(change: NodeChange) -> str:
     old, new = change.before, change.after
     outputs = _arrow(", ".join(old.outputs), ", ".join(new.outputs))
-    if old.name != new.name and old.outputs == new.outputs:
-        outputs = f"{outputs} [{_arrow(old.name, new.name)}]"
     rewired = {c.index: c for c in change.inputs}
     inputs = [
         _arrow(rewired[i].before, rewired[i].after)
