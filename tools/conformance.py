@@ -1,0 +1,133 @@
+"""The node cases of onnx 1.16.2: what ONNX Runtime passes before the pipeline it must pass after it.
+
+    python -m fuseline.tools.conformance [--pipeline inference] [--only TEXT]
+
+Each case has a model, inputs and the expected outputs. Exit 1 if the pipeline breaks one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from fuseline.engine import runtime
+from fuseline.engine.errors import FuselineError
+from fuseline.engine.model import Model
+from fuseline.engine.pipeline import Pipeline
+from fuseline.tools.console import console
+from fuseline.tools.third_party import CACHE, fetch_wheel
+
+__all__ = ["Case", "cases", "main"]
+
+_REQUIREMENT = "onnx==1.16.2"
+_INSIDE = "onnx/backend/test/data/node/"
+# What onnx's own backend tests allow.
+_RTOL, _ATOL = 1e-3, 1e-5
+
+
+class Case:
+    """One folder: a model and sets of inputs and outputs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = folder.name
+        self.model = folder / "model.onnx"
+        self._sets = sorted(folder.glob("test_data_set_*"))
+
+    def passes(self, model: Model) -> bool:
+        """Whether ONNX Runtime gives the expected outputs."""
+        try:
+            session = runtime.session(model, threads=1)
+            return all(self._matches(session, model, folder) for folder in self._sets)
+        except Exception:  # ONNX Runtime raises a dozen unrelated types
+            return False
+
+    def _matches(self, session: Any, model: Model, folder: Path) -> bool:
+        names = [i.name for i in session.get_inputs()]
+        feeds = dict(zip(names, _values(folder, "input", model.graph.inputs), strict=False))
+        expected = list(_values(folder, "output", model.graph.outputs))
+        return all(map(_equal, session.run(None, feeds), expected))
+
+
+def _values(folder: Path, kind: str, interface: Any) -> Iterator[Any]:
+    for index, value in enumerate(interface):
+        data = (folder / f"{kind}_{index}.pb").read_bytes()
+        if type(value.type).__name__ == "SequenceType":
+            yield numpy_helper.to_list(onnx.SequenceProto.FromString(data))
+        elif type(value.type).__name__ == "OptionalType":
+            yield numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
+        else:
+            yield numpy_helper.to_array(onnx.TensorProto.FromString(data))
+
+
+def _equal(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, list):
+        return len(actual) == len(expected) and all(map(_equal, actual, expected))
+    if expected is None or actual is None:
+        return actual is expected
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return False
+    if expected.dtype.kind not in "fc":
+        return bool(np.array_equal(actual, expected))
+    return bool(np.allclose(actual, expected, rtol=_RTOL, atol=_ATOL, equal_nan=True))
+
+
+def cases(cache: Path = CACHE) -> list[Case]:
+    """All cases, downloaded on first use."""
+    folder = cache / "conformance"
+    if not folder.is_dir():
+        with zipfile.ZipFile(fetch_wheel(_REQUIREMENT, cache)) as archive:
+            archive.extractall(folder, [n for n in archive.namelist() if n.startswith(_INSIDE)])
+    return [Case(f) for f in sorted((folder / _INSIDE).iterdir()) if (f / "model.onnx").is_file()]
+
+
+def check(case: Case, pipeline: Pipeline) -> str:
+    """What became of the case."""
+    try:
+        before = Model.load(case.model)
+    except FuselineError as error:
+        return f"not loaded: {error.message}"
+    if not case.passes(before):
+        return "not passed before"
+    try:
+        result = pipeline.run(before)
+    except FuselineError as error:
+        return f"BROKEN: {error}"
+    if not case.passes(result.model):
+        changed = [r.name for r in result.records if r.changes]
+        return f"BROKEN by {', '.join(changed)}"
+    return "passed, transformed" if result.changes else "passed, unchanged"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pipeline", default="inference")
+    parser.add_argument("--only", default="", help="cases whose name contains this text")
+    arguments = parser.parse_args()
+    pipeline = Pipeline.resolve(arguments.pipeline)
+    counts: collections.Counter[str] = collections.Counter()
+    broken: list[str] = []
+    for case in cases():
+        if arguments.only not in case.name:
+            continue
+        outcome = check(case, pipeline)
+        counts[outcome.split(":")[0].split(" by ")[0]] += 1
+        if outcome.startswith("BROKEN"):
+            broken.append(case.name)
+            console.print(f"{case.name}: {outcome}", markup=False)
+    for outcome, count in counts.most_common():
+        console.print(f"{count:5} {outcome}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
