@@ -21,7 +21,8 @@ from fuseline.exporters import ExportError, Task, export, to_evaluation
 from fuseline.exporters.tasks import infer_task
 from fuseline.tools.trainer.cache import CompileCache, code_version, digest
 from fuseline.tools.trainer.cut import cut
-from fuseline.tools.trainer.runner import Runner, without_weights
+from fuseline.tools.trainer.runner import Runner, with_weights, without_weights
+from fuseline.tools.trainer.tensors import NamedTensors
 from fuseline.tools.trainer.variants import with_output_gradients, without_loss
 
 __all__ = ["Compiler", "Precision", "Settings", "Variant"]
@@ -103,9 +104,19 @@ class Compiler:
 
     def _export(self, model: nn.Module, base: str) -> Model:
         if self._exported is None or self._exported[0] != base:
-            self._exported = (base, export(model, task=_task(model).name, train=True))
-            self.counts["exports"] += 1
+            self._exported = (base, self._load_or_export(model, digest({"model": base, "variant": "export"})))
         return self._exported[1]
+
+    def _load_or_export(self, model: nn.Module, key: str) -> Model:
+        cache = self.settings.cache
+        with cache.locked(key):
+            found = cache.load(key, 1)
+            if found is not None:
+                return with_weights(found[0], NamedTensors(model).current())
+            exported = export(model, task=_task(model).name, train=True)
+            self.counts["exports"] += 1
+            cache.store(key, [without_weights(exported)])
+        return exported
 
     def _build(self, exported: Model, variant: Variant) -> list[Model]:
         make = _BUILDERS[variant]

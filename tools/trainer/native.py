@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import onnx_ir as ir
 import torch
 from torch import Tensor, nn
 
 from fuseline.engine.model import Model
 from fuseline.engine.training.optimizer import GRADIENT_NORM
 from fuseline.engine.training.step import TrainingStep
+from fuseline.tools.trainer.runner import with_weights
 from fuseline.tools.trainer.tensors import NamedTensors
 
 __all__ = ["NativeAdamW", "NativeStep"]
@@ -23,7 +23,7 @@ class NativeStep:
     def __init__(self, module: nn.Module, graph: Model, *, threads: int) -> None:
         self._tensors = NamedTensors(module)
         self.graph = graph
-        self.step = TrainingStep(_with_weights(graph, self._tensors.current()), threads=threads)
+        self.step = TrainingStep(with_weights(graph, self._tensors.current()), threads=threads)
         self._share()
 
     def run(
@@ -101,16 +101,3 @@ def _by_name(state: Mapping[Any, Mapping[str, Any]], names: Mapping[int, str]) -
         for p, s in state.items()
     }
     return {"step": step, "state": moments}
-
-
-def _with_weights(graph: Model, named: Mapping[str, Tensor]) -> Model:
-    """The graph with the module's weights as initializers again."""
-    copy = graph.clone()
-    originals = {n: t.detach().numpy() for n, t in named.items() if n in copy.parameters}
-    contents = copy.parameters.to_graph(originals)
-    for value in list(copy.graph.inputs):
-        if value.name in contents:
-            copy.graph.inputs.remove(value)
-            value.const_value = ir.tensor(contents[value.name], name=value.name)
-            copy.graph.register_initializer(value)
-    return copy

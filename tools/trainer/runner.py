@@ -22,7 +22,7 @@ from fuseline.engine.parameters import Parameter, Slice, Transpose
 from fuseline.engine.parameters import Reshape as ReshapeStep
 from fuseline.engine.training.forward import SEED
 
-__all__ = ["LEVEL", "Runner", "to_original", "without_weights"]
+__all__ = ["LEVEL", "Runner", "to_original", "with_weights", "without_weights"]
 
 LEVEL = "all"
 """ONNX Runtime's own optimisations in these sessions; weights are inputs, so that none is folded."""
@@ -44,6 +44,19 @@ def without_weights(model: Model) -> Model:
         value.const_value = None
         if not value.is_graph_input():
             graph.inputs.append(value)
+    return copy
+
+
+def with_weights(graph: Model, named: Mapping[str, Tensor]) -> Model:
+    """The graph with the module's weights as initializers again."""
+    copy = graph.clone()
+    originals = {n: t.detach().numpy() for n, t in named.items() if n in copy.parameters}
+    contents = copy.parameters.to_graph(originals)
+    for value in list(copy.graph.inputs):
+        if value.name in contents:
+            copy.graph.inputs.remove(value)
+            value.const_value = ir.tensor(contents[value.name], name=value.name)
+            copy.graph.register_initializer(value)
     return copy
 
 
