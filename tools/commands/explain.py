@@ -1,0 +1,56 @@
+"""`fuseline passes explain`: where a fusion matches, and where it nearly does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fuseline.tools.console import console
+
+if TYPE_CHECKING:
+    from fuseline.engine.model import Model
+
+__all__ = ["explain_command"]
+
+
+def explain_command(
+    name: Annotated[str, typer.Argument(help="The fusion to explain.")],
+    model: Annotated[Path, typer.Argument(help="An .onnx file.")],
+    pipeline: Annotated[
+        str | None, typer.Option(help="First run the passes that stand before the fusion in this pipeline.")
+    ] = None,
+    plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with passes of your own.")] = None,
+    at_most: Annotated[int, typer.Option(help="How many near misses to show.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Show where a fusion matches, and its nearest misses: the node, what was found, what was expected."""
+    from fuseline.engine.errors import FuselineError
+    from fuseline.engine.model import Model
+    from fuseline.engine.patterns import Fusion
+    from fuseline.engine.patterns.explain import explain
+    from fuseline.engine.registry import registry
+
+    for path in plugin or ():
+        registry.load_plugin(path)
+    chosen = registry[name]
+    if not issubclass(chosen, Fusion):
+        raise FuselineError(f"{name!r} is not a fusion, so it has no pattern to explain")
+    loaded = Model.load(model)
+    if pipeline is not None:
+        loaded = _advance(loaded, pipeline, name)
+    explanation = explain(chosen(), loaded, at_most=at_most)
+    console.print(explanation.to_json() if as_json else str(explanation), markup=False)
+
+
+def _advance(model: Model, text: str, name: str) -> Model:
+    """The model as the fusion meets it in the pipeline: after every pass in front of its first use."""
+    from fuseline.engine.errors import PipelineError, did_you_mean
+    from fuseline.engine.pipeline import Pipeline
+
+    passes = list(Pipeline.resolve(text).passes())
+    names = [p.name for p in passes]
+    if name not in names:
+        raise PipelineError(f"the pipeline has no pass {name!r}", hint=did_you_mean(name, names))
+    return Pipeline.of(*passes[: names.index(name)]).run(model, in_place=True).model
