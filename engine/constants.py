@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 
-__all__ = ["constant", "is_constant", "scalar"]
+__all__ = ["constant", "is_constant", "is_variable", "scalar"]
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +29,12 @@ def is_constant(model: Model, value: ir.Value | None) -> bool:
     if not value.is_initializer() or (value.is_graph_input() and model.ir.ir_version >= 4):
         # Before IR 4 every initializer had to be listed as an input too, and nobody could feed it.
         return False
-    return value.const_value is not None and not model.parameters.is_trainable(value.name)
+    return value.const_value is not None and not is_variable(model, value.name)
+
+
+def is_variable(model: Model, name: str | None) -> bool:
+    """Whether training changes this initializer: a parameter, or a buffer that each step rewrites."""
+    return model.parameters.is_trainable(name) or name in model.facts.get("updates", {}).values()
 
 
 def constant(model: Model, value: ir.Value | None, *, at_most: int = 1 << 20) -> Array | None:

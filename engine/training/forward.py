@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -30,21 +30,41 @@ def forward_model(model: Model, outputs: Sequence[str]) -> Model:
                 f"the graph has no output {name!r}", hint=did_you_mean(name, [str(k) for k in known])
             )
     graph.outputs[:] = [known[name] for name in outputs]
+    updates: dict[str, str] = copy.facts.get("updates", {})
     for node in list(graph):
-        _switch_off(graph, node)
+        _switch_off(graph, node, updates)
     _switch_off_seeded(graph)
     _remove_unneeded(graph)
     copy.facts = {k: v for k, v in copy.facts.items() if k not in ("optimizer", "updates", "established")}
     return copy
 
 
-def _switch_off(graph: ir.Graph, node: ir.Node) -> None:
+def _switch_off(graph: ir.Graph, node: ir.Node, updates: Mapping[str, str]) -> None:
     """Put a node that behaves differently in training into evaluation mode."""
     if node.op_type == "Dropout":
         _replace(graph, node, ir.node("Identity", [node.inputs[0]]))
     elif node.op_type in ("BatchNormInternal", "BatchNormalization"):
         epsilon = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
-        _replace(graph, node, ir.node("BatchNormalization", list(node.inputs), {"epsilon": epsilon}))
+        running = [
+            _updated_buffer(graph, node, i, updates) or node.inputs[i + 2]
+            for i in (1, 2)
+            if len(node.outputs) > 2
+        ]
+        inputs = [*node.inputs[:3], *(running or node.inputs[3:5])]
+        _replace(graph, node, ir.node("BatchNormalization", inputs, {"epsilon": epsilon}))
+
+
+def _updated_buffer(
+    graph: ir.Graph, node: ir.Node, index: int, updates: Mapping[str, str]
+) -> ir.Value | None:
+    """The buffer that a batch statistic flows into, if the graph returns its new value."""
+    pending = [node.outputs[index]]
+    while pending:
+        value = pending.pop()
+        if value.name is not None and value.name in updates:
+            return graph.initializers.get(updates[value.name])
+        pending += [output for use in value.uses() for output in use.node.outputs]
+    return None
 
 
 def _switch_off_seeded(graph: ir.Graph) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from fuseline.engine.constants import is_variable
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriter import Rewriter
@@ -65,7 +66,7 @@ def _may_merge(model: Model, value: ir.Value) -> bool:
         return False
     if value.is_graph_input() or value.is_graph_output():
         return False
-    return not model.parameters.is_trainable(value.name)
+    return not is_variable(model, value.name)
 
 
 def _key(value: ir.Value) -> Hashable:
