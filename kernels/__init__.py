@@ -1,5 +1,6 @@
 """Native operators for training on ONNX Runtime: domain ``fuseline``, one shared library, no torch needed."""
 
+from fuseline.engine.determinism import RATIO_INPUTS
 from fuseline.engine.runtime import custom_op_libraries
 from fuseline.engine.training.gradients import gradient_registrars
 from fuseline.kernels.gradients import register_gradients
@@ -35,3 +36,8 @@ __all__ = [
 if library_path not in custom_op_libraries:
     custom_op_libraries.append(library_path)
     gradient_registrars.append(register_gradients)
+    # Verification switches dropout off, whichever operator it is part of.
+    for operator in OPERATORS.values():
+        RATIO_INPUTS.update(
+            {(DOMAIN, operator.name): i for i, p in enumerate(operator.inputs) if p.name == "ratio"}
+        )

@@ -66,10 +66,11 @@ StepResult run(const Parallel& parallel, const std::vector<Slot>& slots, const C
 
 }  // namespace
 
-StepResult adamw_step(const Parallel& parallel, const std::vector<Slot>& slots, const AdamW& adam,
-                      const Clipping& clipping, bool want_norm) {
+StepResult adamw_step(const Parallel& parallel, const std::vector<Slot>& slots, const Clipping& clipping,
+                      bool want_norm) {
   return run(parallel, slots, clipping, want_norm, [&](const Slot& slot, float scale, int64_t begin, int64_t end) {
     const double step = static_cast<double>(slot.step);
+    const AdamW& adam = slot.adam;
     AdamWUpdate update{};
     update.parameter = slot.parameter;
     update.gradient = slot.gradient;

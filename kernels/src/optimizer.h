@@ -6,12 +6,17 @@
 
 namespace fuseline {
 
+struct AdamW {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+};
+
 // One tensor of an update, with the hyperparameters of its group.
 struct Slot {
   float *parameter, *gradient, *first, *second;  // second moment: AdamW only; first may be null for SGD
   int64_t size;
   double learning_rate, weight_decay;
   int64_t step;  // of this update, from 1
+  AdamW adam = {};
 };
 
 struct Clipping {
@@ -19,10 +24,6 @@ struct Clipping {
   double gradient_scale = 1;
   bool skip_nonfinite = false;
   bool zero_gradients = false;
-};
-
-struct AdamW {
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 };
 
 struct Sgd {
@@ -35,7 +36,7 @@ struct StepResult {
   bool applied = true;
 };
 
-StepResult adamw_step(const Parallel&, const std::vector<Slot>&, const AdamW&, const Clipping&, bool want_norm);
+StepResult adamw_step(const Parallel&, const std::vector<Slot>&, const Clipping&, bool want_norm);
 StepResult sgd_step(const Parallel&, const std::vector<Slot>&, const Sgd&, const Clipping&, bool want_norm);
 
 }  // namespace fuseline

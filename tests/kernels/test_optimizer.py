@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from fuseline.kernels import OPERATORS
 from fuseline.kernels.evaluate import build_model, create_session
 from fuseline.kernels.operator import Array
+from fuseline.kernels.optimizer import FusedAdamW
 
 SHAPES = [(3, 5), (1,), (129,), (64, 33), (70000,)]
 
@@ -162,3 +164,50 @@ def test_the_numpy_reference_agrees() -> None:
     assert norm == pytest.approx(float(expected[1][0]), rel=1e-6)
     for actual, reference in zip(bound.inputs, copies, strict=True):
         np.testing.assert_allclose(actual, reference, rtol=0, atol=1e-6)
+
+
+def test_the_torch_optimizer_follows_torch_and_shares_its_checkpoints() -> None:
+    bound = Bound("FusedAdamW", [0.9, 0.999, 1e-8], 4)
+    theirs, ours = torch_parameters(bound), torch_parameters(bound)
+    reference = torch.optim.AdamW(groups(theirs), lr=1e-2, betas=(0.8, 0.99))
+    optimizer: torch.optim.Optimizer = FusedAdamW(groups(ours), lr=1e-2, betas=(0.8, 0.99), max_norm=1.0)
+    rng = np.random.default_rng(11)
+    for step in range(24):
+        if step == 12:  # the checkpoint of one continues in the other
+            optimizer.load_state_dict(copy.deepcopy(reference.state_dict()))
+        for a, b in zip(theirs, ours, strict=True):
+            gradient = torch.from_numpy(rng.standard_normal(a.shape).astype(np.float32))
+            a.grad, b.grad = gradient.clone(), gradient.clone()
+        norm = float(torch.nn.utils.clip_grad_norm_(theirs, 1.0))
+        reference.step()
+        optimizer.step()
+        assert optimizer.grad_norm == pytest.approx(norm, rel=1e-6)  # type: ignore[attr-defined]
+    for a, b in zip(theirs, ours, strict=True):
+        np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), rtol=0, atol=2e-6)
+    mine, expected = optimizer.state_dict(), reference.state_dict()
+    assert mine["state"].keys() == expected["state"].keys()
+    for key, state in mine["state"].items():
+        assert {n: v.shape for n, v in state.items()} == {
+            n: v.shape for n, v in expected["state"][key].items()
+        }
+        assert state["step"] == 24
+
+
+def test_the_torch_optimizer_zeroes_and_skips() -> None:
+    parameter = torch.nn.Parameter(torch.ones(5))
+    optimizer = FusedAdamW([parameter], zero_grads=True, skip_nonfinite=True)
+    parameter.grad = torch.full((5,), torch.inf)
+    optimizer.step()
+    assert torch.equal(parameter.detach(), torch.ones(5))
+    assert optimizer.state[parameter]["step"] == 0
+    parameter.grad = torch.ones(5)
+    optimizer.step()
+    assert not torch.equal(parameter.detach(), torch.ones(5))
+    assert not parameter.grad.any()
+
+
+def test_the_torch_optimizer_refuses_what_it_cannot_hold() -> None:
+    parameter = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+    parameter.grad = torch.ones(4, dtype=torch.float64)
+    with pytest.raises(ValueError, match="contiguous float32 tensors on the CPU"):
+        FusedAdamW([parameter]).step()

@@ -41,7 +41,7 @@ std::vector<Slot> read_slots(const Context& context, size_t kinds, int64_t step)
       lists[kind] = tensor.floats();
     }
     slots.push_back({lists[0], lists[1], lists[2], lists[3], elements(shape), double_at(rate, i),
-                     double_at(decay, i), step});
+                     double_at(decay, i), step, {}});
   }
   return slots;
 }
@@ -71,8 +71,9 @@ void adamw(const Context& context) {
   const Tensor hyper = context.input(kHyper);
   require(hyper.size() == 3, "hyper holds beta1, beta2 and epsilon, not " + std::to_string(hyper.size()) + " values");
   const AdamW adam{double_at(hyper, 0), double_at(hyper, 1), double_at(hyper, 2)};
-  step(context, 4, [&](const std::vector<Slot>& slots, const Clipping& clipping, bool want_norm) {
-    return adamw_step(context.parallel(), slots, adam, clipping, want_norm);
+  step(context, 4, [&](std::vector<Slot> slots, const Clipping& clipping, bool want_norm) {
+    for (Slot& slot : slots) slot.adam = adam;
+    return adamw_step(context.parallel(), slots, clipping, want_norm);
   });
 }
 

@@ -1,0 +1,112 @@
+"""Every native kernel against ONNX Runtime's own, torch's and the memory's bandwidth, in one interleaved run.
+
+    python -m fuseline.tools.benchmarks.kernels [--threads N] [--only TEXT] [--json]
+
+A kernel must not lose to what it replaces; AdamW must reach 0.9 of the bandwidth and, when both clip,
+1.2× torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from fuseline.kernels import instruction_set, require
+from fuseline.tools.benchmarks.kernel_cases import Case, row_cases
+from fuseline.tools.benchmarks.kernel_norms import norm_cases
+from fuseline.tools.benchmarks.kernel_optimizer import bandwidth, optimizer_cases
+from fuseline.tools.benchmarks.kernel_products import product_cases
+from fuseline.tools.benchmarks.timing import interleave
+from fuseline.tools.console import console, print_json
+
+__all__ = ["main"]
+
+_BANDWIDTH_GOAL = 0.9
+_CLIPPED_GOAL = 1.2
+_OPTIMIZER_SIZES = (11_500_000, 60_000_000)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--only", default="", help="cases whose name contains this text")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    require()
+    torch.set_num_threads(arguments.threads)
+    limit = bandwidth()
+    rows = [_measure(case, limit) for case in _every(arguments.threads) if arguments.only in case.name]
+    if arguments.json:
+        print_json({"bandwidth": limit, "instruction_set": instruction_set(), "cases": rows})
+    else:
+        _show(rows, limit, arguments.threads)
+    missed = [row["case"] for row in rows if row["missed"]]
+    for name in missed:
+        sys.stderr.write(f"missed: {name}\n")
+    return 1 if missed else 0
+
+
+def _every(threads: int) -> Iterator[Case]:
+    optimizers = (optimizer_cases(size, threads) for size in _OPTIMIZER_SIZES)
+    families = (norm_cases, row_cases, product_cases)
+    return itertools.chain(*optimizers, *(family(threads) for family in families))
+
+
+def _measure(case: Case, limit: float) -> dict[str, Any]:
+    seconds = interleave(case.variants)
+    ours = seconds["fuseline"]
+    row: dict[str, Any] = {"case": case.name, "milliseconds": {n: s * 1e3 for n, s in seconds.items()}}
+    row["speedup"] = {name: value / ours for name, value in seconds.items() if name != "fuseline"}
+    if case.bytes:
+        row["of_bandwidth"] = case.bytes / ours / limit
+    if case.flops:
+        row["gflops"] = case.flops / ours / 1e9
+    row["missed"] = _missed(case.name, row)
+    return row
+
+
+def _missed(name: str, row: dict[str, Any]) -> bool:
+    if name.startswith("AdamW 60"):
+        slow = "clipped" in name and row["speedup"]["torch"] < _CLIPPED_GOAL
+        return bool(slow or row["of_bandwidth"] < _BANDWIDTH_GOAL)
+    return bool(row["speedup"].get("onnxruntime", 1.0) < 1.0)
+
+
+def _show(rows: list[dict[str, Any]], limit: float, threads: int) -> None:
+    title = f"{threads} threads, {instruction_set()}, {limit / 1e9:.1f} GB/s"
+    table = Table(title=title)
+    for column in (
+        "case",
+        "fuseline ms",
+        "onnxruntime ms",
+        "torch ms",
+        "× onnxruntime",
+        "× torch",
+        "limit",
+        "GFLOP/s",
+    ):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for row in rows:
+        time, speedup = row["milliseconds"], row["speedup"]
+        table.add_row(
+            row["case"],
+            f"{time['fuseline']:.3f}",
+            *(f"{time[n]:.3f}" if n in time else "" for n in ("onnxruntime", "torch")),
+            *(f"{speedup[n]:.2f}" if n in speedup else "" for n in ("onnxruntime", "torch")),
+            f"{row['of_bandwidth']:.2f}" if "of_bandwidth" in row else "",
+            f"{row['gflops']:.0f}" if "gflops" in row else "",
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

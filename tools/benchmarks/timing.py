@@ -1,0 +1,38 @@
+"""Fair timing: the rivals take turns in one process, and the medians are compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+
+__all__ = ["interleave"]
+
+Run = Callable[[], object]
+
+
+def interleave(
+    variants: Mapping[str, Run], rounds: int = 9, minimum: float = 0.02, warmup: int = 2
+) -> dict[str, float]:
+    """Seconds per call of every variant, by name: the median over rounds in which each has its turn.
+
+    A turn repeats a quick variant until it has run for ``minimum`` seconds, so that the clock's grain and a
+    single interruption do not matter.
+    """
+    repeats = {}
+    for name, run in variants.items():
+        for _ in range(warmup):
+            run()
+        repeats[name] = max(1, round(minimum / max(_time(run, 1), 1e-7)))
+    samples: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, run in variants.items():
+            samples[name].append(_time(run, repeats[name]))
+    return {name: median(values) for name, values in samples.items()}
+
+
+def _time(run: Run, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - start) / repeats
