@@ -16,11 +16,12 @@ import onnx_ir as ir
 
 from fuseline.engine import runtime
 from fuseline.engine.bisect import Culprit
+from fuseline.engine.determinism import deterministic
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.verification import Verifier, deterministic
+from fuseline.engine.verification import Verifier
 
 __all__ = ["minimize"]
 

@@ -37,7 +37,9 @@ if library_path not in custom_op_libraries:
     custom_op_libraries.append(library_path)
     gradient_registrars.append(register_gradients)
     # Verification switches dropout off, whichever operator it is part of.
-    for operator in OPERATORS.values():
-        RATIO_INPUTS.update(
-            {(DOMAIN, operator.name): i for i, p in enumerate(operator.inputs) if p.name == "ratio"}
-        )
+    RATIO_INPUTS.update(
+        ((DOMAIN, operator.name), index)
+        for operator in OPERATORS.values()
+        for index, port in enumerate(operator.inputs)
+        if port.name == "ratio"
+    )

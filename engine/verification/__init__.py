@@ -1,7 +1,6 @@
 """Numeric equivalence of two models: outputs, and for training graphs gradients."""
 
 from fuseline.engine.verification.compare import Mismatch, compare
-from fuseline.engine.verification.determinism import RATIO_INPUTS, deterministic
 from fuseline.engine.verification.verifier import Quantity, Report, Results, Verifier
 
 __all__ = [

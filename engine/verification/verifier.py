@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fuseline.engine import runtime
+from fuseline.engine.determinism import deterministic
 from fuseline.engine.errors import FuselineError, ModelError, PassError
 from fuseline.engine.inputs import generate_sets, interface
 from fuseline.engine.model import Model
 from fuseline.engine.tolerance import tolerance_for
 from fuseline.engine.verification.compare import Mismatch, compare
-from fuseline.engine.verification.determinism import deterministic
 from fuseline.engine.verification.gradients import gradient_names, original_gradients, with_gradients
 
 __all__ = ["Quantity", "Report", "Results", "Verifier"]

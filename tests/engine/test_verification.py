@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from fuseline.engine.bisect import bisect
+from fuseline.engine.determinism import deterministic
 from fuseline.engine.errors import FuselineError, GateFailed
 from fuseline.engine.inputs import load_npz
 from fuseline.engine.model import Model
@@ -20,7 +21,7 @@ from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.registry import registry
 from fuseline.engine.reproducer import write_reproducer
 from fuseline.engine.tolerance import EXACT, TOLERANCES, tolerance_for
-from fuseline.engine.verification import Verifier, compare, deterministic
+from fuseline.engine.verification import Verifier, compare
 
 
 def _faulty() -> ModuleType:

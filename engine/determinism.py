@@ -62,7 +62,7 @@ def _zero_ratio(node: ir.Node) -> None:
     index = RATIO_INPUTS[domain, node.op_type]
     given = node.inputs[index] if index < len(node.inputs) else None
     dtype = given.dtype if given is not None and given.dtype is not None else ir.DataType.FLOAT
-    shape = given.shape.numpy() if given is not None and given.shape is not None and _is_static(given) else ()
+    shape = _shape(given) if given is not None else ()
     zeros = ir.tensor(np.zeros(shape, dtype.numpy()))
     constant = ir.node("Constant", [], attributes={"value": zeros}, name=f"{node.name}/no-dropout")
     constant.outputs[0].name = f"{node.name}/no-dropout"
@@ -73,5 +73,10 @@ def _zero_ratio(node: ir.Node) -> None:
     node.replace_input_with(index, constant.outputs[0])
 
 
-def _is_static(value: ir.Value) -> bool:
-    return value.shape is not None and value.shape.is_static()
+def _shape(ratio: ir.Value) -> tuple[int, ...]:
+    """The ratio's own shape: some operators take a scalar, some a vector of one."""
+    content = ir.convenience.get_const_tensor(ratio, propagate_shape_type=False)
+    if content is not None:
+        return tuple(content.numpy().shape)
+    shape = ratio.shape
+    return shape.numpy() if shape is not None and shape.is_static() else ()
