@@ -110,7 +110,6 @@ void write_dimensions(const OrtShapeInferContext* context, size_t index, const O
   const bool ok = succeeded(call(abi::SetTensorElementType{}, info, output.type)) &&
                   succeeded(call(abi::SetDimensions{}, info, sizes.data(), sizes.size())) &&
                   succeeded(call(abi::SetSymbolicDimensions{}, info, symbols.data(), symbols.size()));
-  // An optional output that the node leaves out is refused here, rightly.
   if (ok) succeeded(call(abi::InferSetOutput{}, context, index, info));
   call(abi::ReleaseTensorTypeAndShapeInfo{}, info);
 }
@@ -124,6 +123,9 @@ OrtStatus* infer_shapes(const abi::CustomOp* op, OrtShapeInferContext* context) 
     inputs.resize(std::max(count, definition(op).inputs.size()));
     const auto& outputs = definition(op).outputs;
     for (size_t index = 0; index < outputs.size(); ++index) {
+      // The runtime does not tell how many outputs the node has, and aborts on one too many: beyond the first,
+      // only those that no node may leave out.
+      if (index > 0 && outputs[index].characteristic != abi::kRequired) continue;
       const std::optional<Dimensions> dimensions = outputs[index].shape(inputs);
       if (dimensions) write_dimensions(context, index, outputs[index], *dimensions);
     }

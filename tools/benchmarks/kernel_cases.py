@@ -53,7 +53,7 @@ def _embedding(tokens: int, vocabulary: int, width: int, threads: int) -> Case:
     index, table, upstream = torch.from_numpy(ids), torch.from_numpy(weight), torch.from_numpy(dy)
 
     def torch_way() -> object:
-        return torch.ops.aten.embedding_densebackward(upstream, index, table.shape[0], -1, False)
+        return torch.ops.aten.embedding_dense_backward(upstream, index, table.shape[0], -1, False)
 
     return Case(
         f"embedding gradient {tokens} of {vocabulary}×{width}",
