@@ -221,10 +221,14 @@ def _imported(node: ir.Node, values: dict[str, ir.Value], origin: ir.Node | None
     return copy
 
 
-def _output_name(node: ir.Node, index: int) -> str | None:
-    """Every output of a custom operator has a name: its shape inference writes to all that are declared."""
-    name = node.outputs[index].name
-    if name or node.domain in ("", "ai.onnx", "com.microsoft"):
+def _output_name(node: ir.Node, index: int) -> str:
+    """An unwanted output has no name, but for the last one of a custom operator.
+
+    Empty names at the end get lost, and then its shape inference writes where there is no output.
+    """
+    name = node.outputs[index].name or ""
+    is_last = index == len(node.outputs) - 1
+    if name or not is_last or node.domain in ("", "ai.onnx", "com.microsoft"):
         return name
     return f"{node.name}_unused_{index}"
 
