@@ -24,8 +24,9 @@ Array = npt.NDArray[Any]
 class Verify(Observer):
     """After every pass that changed something, compare with the state before it; at the end, with the start.
 
-    `gradients` compares the gradients of the loss besides the outputs, by original parameter name. As long as
-    the graph cannot be differentiated yet (early in a training pipeline), outputs alone are compared.
+    `gradients` compares the gradients of the loss besides the outputs, by original parameter name. A graph
+    that cannot be differentiated as it is gets mended on a copy; while even that fails, outputs alone are
+    compared, and if it never succeeds the run fails.
     """
 
     def __init__(

@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy.typing as npt
 
+from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
+from fuseline.engine.pipeline import Pipeline, ready_pipelines
 from fuseline.engine.training.gradients import build_gradients, gradient_name
 
 __all__ = ["gradient_names", "original_gradients", "with_gradients"]
 
 Array = npt.NDArray[Any]
+
+_MENDING = "prepare-for-gradient"
 
 
 def gradient_names(model: Model) -> set[str]:
@@ -23,7 +27,7 @@ def gradient_names(model: Model) -> set[str]:
 def with_gradients(model: Model) -> Model:
     """The model with an output `<value>_grad` per trainable value; raises PassError if that cannot be."""
     if "differentiated" not in model.established():
-        return build_gradients(model)
+        return _differentiate(model)
     wanted = gradient_names(model) - {v.name for v in model.graph.outputs}
     if not wanted:
         return model
@@ -32,6 +36,20 @@ def with_gradients(model: Model) -> Model:
     for node in copy.graph:
         copy.graph.outputs.extend(v for v in node.outputs if v.name in wanted)
     return copy
+
+
+def _differentiate(model: Model) -> Model:
+    """Gradients of a graph as it is, or else of a copy mended for the gradient builder.
+
+    Graphs fresh from an exporter and those in the middle of a pipeline hold nodes that the builder refuses.
+    Mending them on a copy lets every single pass be checked, not only the last ones.
+    """
+    try:
+        return build_gradients(model)
+    except PassError:
+        if _MENDING not in ready_pipelines():
+            raise
+        return build_gradients(Pipeline.resolve(_MENDING).run(model).model)
 
 
 def original_gradients(outputs: Mapping[str, Array], model: Model) -> dict[str, Array]:

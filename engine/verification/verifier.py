@@ -80,7 +80,7 @@ class Verifier:
                 differentiated = with_gradients(prepared)
             except PassError as error:
                 return self._split(self._run(prepared), model, no_gradients=error.message)
-            return self._split(self._run(differentiated), model)
+            return self._split(self._run(differentiated), differentiated)
         return self._split(self._run(prepared), model, no_gradients="not asked for")
 
     def _run(self, model: Model) -> list[dict[str, Any]]:
