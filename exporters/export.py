@@ -43,7 +43,8 @@ def export(
     """Export a model to ONNX, with its loss when `train` is set, and check it against torch.
 
     `source` is a transformers model or config, a torch module (with `example_inputs`), a model folder, a
-    config.json, "module:factory", or an .onnx file. `progress` hears the name of each phase as it begins.
+    config.json, "module:factory", an .onnx file, or a `Source` that was resolved before. `progress` hears the
+    name of each phase as it begins.
 
     The weights of the result share their memory with the torch model. What the export did, how long each
     phase took and how far the graph is from torch stands in the result's `facts`.
@@ -54,7 +55,8 @@ def export(
         return _from_file(Path(source), train)
     clock = Clock(progress)
     with clock.phase("load"):
-        resolved = resolve(source, task=task, attention=attention, seed=seed)
+        known = isinstance(source, Source)
+        resolved = source if known else resolve(source, task=task, attention=attention, seed=seed)
     with attention_set(resolved, attention):
         plan = make_plan(resolved, train=train, dynamic=dynamic, example_inputs=example_inputs, loss=loss)
         return export_plan(plan, resolved, opset=opset, check=check, clock=clock)

@@ -75,15 +75,33 @@ class Plan:
             yield
 
     def expected(self, batch: list[Tensor]) -> dict[str, Tensor]:
-        """What torch itself gives, unpatched, but without what is random; no gradient is kept."""
+        """What torch itself gives, unpatched, but without what is random."""
+        with torch.no_grad(), self._as_torch_runs():
+            return self._outputs(batch)
+
+    def expected_gradients(self, batch: list[Tensor]) -> dict[str, Tensor]:
+        """Torch's gradients of the loss by parameter name; zero where the loss does not depend on it."""
+        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        with self._as_torch_runs():
+            loss = self._outputs(batch)["loss"]
+            found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+        pairs = zip(trained.items(), found, strict=True)
+        return {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
+
+    def _outputs(self, batch: list[Tensor]) -> dict[str, Tensor]:
         wrapper = self.reference or self.wrapper
+        values = wrapper(*[value.clone() for value in batch])
+        return dict(zip(wrapper.output_names, values, strict=True))
+
+    @contextmanager
+    def _as_torch_runs(self) -> Iterator[None]:
+        """Running statistics move inside; the user's model is then as it was."""
         buffers = {name: value.clone() for name, value in self.model.named_buffers()}
-        with self._mode(), without_dropout(self.model), torch.no_grad():
-            outputs = wrapper(*[value.clone() for value in batch])
-        # Running statistics moved; the user's model must not have.
-        for name, value in self.model.named_buffers():
-            value.copy_(buffers[name])
-        return dict(zip(wrapper.output_names, outputs, strict=True))
+        with self._mode(), without_dropout(self.model):
+            yield
+        with torch.no_grad():
+            for name, value in self.model.named_buffers():
+                value.copy_(buffers[name])
 
     @contextmanager
     def _mode(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,12 +17,22 @@ from fuseline.engine.model import Model
 from fuseline.exporters.mode import SWITCH
 from fuseline.exporters.planning import Plan
 
-__all__ = ["LOSS_TOLERANCE", "OUTPUT_TOLERANCE", "Check", "CheckReport", "Runner", "check"]
+__all__ = [
+    "GRADIENT_TOLERANCE",
+    "LOSS_TOLERANCE",
+    "OUTPUT_TOLERANCE",
+    "Check",
+    "CheckReport",
+    "Runner",
+    "check",
+    "check_gradients",
+]
 
 Array = npt.NDArray[Any]
 
 #: Largest difference from torch, relative to the largest value of the output (at least 1).
 OUTPUT_TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+GRADIENT_TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 LOSS_TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2e-2}
 
 
@@ -111,6 +121,34 @@ def check(model: Model, plan: Plan) -> CheckReport:
         for name, value in expected.items():
             checks.append(_compare(shape, name, value, actual[name]))
     return CheckReport(tuple(checks))
+
+
+def check_gradients(plan: Plan, run: Callable[[dict[str, Array]], Mapping[str, Array]]) -> CheckReport:
+    """Compare gradients with torch's on every shape; `run` gives the graph's, by torch name, for a batch.
+
+    A difference is relative to the largest element of that gradient; of a gradient that is nearly nothing,
+    to a thousandth of the largest gradient. The report holds the worst parameter of each shape.
+    """
+    checks: list[Check] = []
+    for size in plan.checked_sizes if any(item.dynamic for item in plan.inputs) else plan.checked_sizes[:1]:
+        batch = plan.batch(size, seed=sum(size))
+        expected = plan.expected_gradients(batch)
+        floor = 1e-3 * max(float(g.abs().max()) for g in expected.values())
+        feeds = {item.name: value.numpy() for item, value in zip(plan.inputs, batch, strict=True)}
+        actual, shape = run(feeds), _describe(plan, batch)
+        rows = [_compare_gradient(shape, n, g, actual.get(n), floor) for n, g in expected.items()]
+        checks.append(max(rows, key=lambda c: c.difference))
+    return CheckReport(tuple(checks))
+
+
+def _compare_gradient(shape: str, name: str, expected: Tensor, actual: Array | None, floor: float) -> Check:
+    wanted = expected.to(torch.float64).numpy()
+    scale = max(float(np.abs(wanted).max(initial=0.0)), floor, 1e-30)
+    # The graph leaves out parameters that the loss does not depend on.
+    found = np.zeros_like(wanted) if actual is None else actual.astype(np.float64)
+    difference = float(np.abs(wanted - found).max(initial=0.0)) / scale
+    tolerance = GRADIENT_TOLERANCE.get(str(expected.dtype).removeprefix("torch."), 0.0)
+    return Check(shape, name, difference if np.isfinite(difference) else float("inf"), tolerance)
 
 
 def _with_dropout_off(model: Model) -> Model:

@@ -1,0 +1,31 @@
+"""Are the gradients of a training export torch's? Runs a training pipeline and compares every parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from fuseline.engine.model import Model
+from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.training.step import TrainingStep
+from fuseline.exporters.planning import Plan
+from fuseline.exporters.verify import CheckReport, check_gradients
+
+__all__ = ["differentiated", "gradient_report"]
+
+
+def differentiated(model: Model, pipeline: str = "training") -> Model:
+    """The model with its gradients, by a ready pipeline."""
+    return Pipeline.resolve(pipeline).run(model).model
+
+
+def gradient_report(model: Model, plan: Plan, *, pipeline: str = "training") -> CheckReport:
+    """Compare on every shape that the plan checks; dropout must be 0 in the model."""
+    step = TrainingStep(differentiated(model, pipeline), threads=1)
+
+    def run(feeds: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        step.run(feeds, seed=0)
+        return step.gradients
+
+    return check_gradients(plan, run)
