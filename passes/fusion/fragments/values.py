@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,16 @@ def dims(value: ir.Value | None) -> tuple[Dim | None, ...] | None:
     """The dimensions: numbers, symbols, None where unknown; None if even the rank is unknown."""
     if value is None or value.shape is None:
         return None
-    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
+    return tuple(d if isinstance(d, int) else _simplified(d.value) for d in value.shape)
+
+
+@functools.cache
+def _simplified(symbol: str | None) -> str | None:
+    """Torch writes the length of a flattened and restored mask as ((length*batch)//batch)."""
+    found = re.fullmatch(r"\(\((\w+)\*(\w+)\)//(\w+)\)", symbol or "")
+    if found is None or found[3] not in (found[1], found[2]):
+        return symbol
+    return found[1] if found[3] == found[2] else found[2]
 
 
 def rank(value: ir.Value | None) -> int | None:

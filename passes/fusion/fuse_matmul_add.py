@@ -1,0 +1,33 @@
+"""A matrix product and the bias behind it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.passes.fusion.fragments.values import dims, is_vector, rank
+
+__all__ = ["FuseMatmulAdd"]
+
+
+class FuseMatmulAdd(Fusion):
+    """MatMul(a, b)+c of matrices → Gemm(a, b, c)
+
+    Where a has more than two dimensions a MatMul is left alone: the Reshapes a Gemm needs buy nothing.
+    """
+
+    name: ClassVar[str] = "fuse-matmul-add"
+    produces: ClassVar[tuple[str, ...]] = ("Gemm",)
+
+    def match(self, op: Op, a: Any, b: Any, c: Any) -> Any:
+        return op.Add(op.MatMul(a, b), c)
+
+    def check(self, a: Any, b: Any, c: Any) -> str | None:
+        if rank(a) != 2 or rank(b) != 2:
+            return f"the factors have the shapes {dims(a)} and {dims(b)}, not of matrices"
+        if not is_vector(c):
+            return f"{c.name!r} has the shape {dims(c)}, not that of a vector"
+        return None
+
+    def replace(self, op: Builder, a: Any, b: Any, c: Any) -> Any:
+        return op.Gemm(a, b, c)

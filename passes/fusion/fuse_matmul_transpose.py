@@ -1,0 +1,51 @@
+"""A MatMul and the Transposes in front of it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import onnx_ir as ir
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.heads import permutation
+
+__all__ = ["FuseMatmulTranspose"]
+
+
+class FuseMatmulTranspose(Fusion):
+    """MatMul(a, Transpose(b)) of the last two axes → com.microsoft.FusedMatMul<transB=1>(a, b)"""
+
+    name: ClassVar[str] = "fuse-matmul-transpose"
+    phase: ClassVar[Phase] = "inference"
+    produces: ClassVar[tuple[str, ...]] = ("FusedMatMul",)
+
+    def match(self, op: Op, a: Any, b: Any) -> Any:
+        left, right = (
+            op.Transpose(a, _shared=True, _label="left"),
+            op.Transpose(b, _shared=True, _label="right"),
+        )
+        return op.one_of(op.MatMul(left, right), op.MatMul(a, right), op.MatMul(left, b))
+
+    def check(self, context: Context) -> str | None:
+        for label in ("left", "right"):
+            if context.has(label) and not _swaps_last(context.node(label).outputs[0]):
+                return f"{context.node(label).name!r} does not swap just the last two axes"
+        return None
+
+    def replace(self, op: Builder, a: Any, b: Any, context: Context) -> Any:
+        return op.FusedMatMul(
+            a,
+            b,
+            transA=int(context.has("left")),
+            transB=int(context.has("right")),
+            _domain="com.microsoft",
+        )
+
+
+def _swaps_last(value: ir.Value) -> bool:
+    perm = permutation(value)
+    if perm is None or len(perm) < 2:
+        return False
+    rank = len(perm)
+    return perm == (*range(rank - 2), rank - 1, rank - 2)

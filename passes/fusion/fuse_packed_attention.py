@@ -1,0 +1,102 @@
+"""Attention with the projections in front of it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.linear import linear
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["FusePackedAttention"]
+
+
+class FusePackedAttention(Fusion):
+    """MultiHeadAttention of three projections of x → com.microsoft.Attention(x, weights, biases)
+
+    Also of the three parts of one projection.
+    """
+
+    name: ClassVar[str] = "fuse-packed-attention"
+    phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-qkv-training"
+    produces: ClassVar[tuple[str, ...]] = ("Attention",)
+
+    def match(
+        self,
+        op: Op,
+        x: Any,
+        wq: Any,
+        wk: Any,
+        wv: Any,
+        bq: Any,
+        bk: Any,
+        bv: Any,
+        sizes: Any,
+        mask: Any = None,
+        bias: Any = None,
+    ) -> Any:
+        three = [linear(op, x, w, b, transposed=False) for w, b in ((wq, bq), (wk, bk), (wv, bv))]
+        whole = linear(op, x, wq, bq, transposed=False)
+        parts = op.Split(whole, axis=-1, _outputs=3)
+        sized = op.Split(whole, sizes, axis=-1, _outputs=3)
+        return op.one_of(
+            *(
+                op.MultiHeadAttention(*heads, None, mask, bias, _domain="com.microsoft", _label="attention")
+                for heads in (three, parts, sized)
+            ),
+            pick="form",
+        )
+
+    def check(self, x: Any, form: int, context: Context) -> str | None:
+        captures = context.match.captures
+        names = ("q", "k", "v") if form == 0 else ("q",)
+        weights = [captures[f"w{n}"] for n in names]
+        biases = [captures.get(f"b{n}") for n in names]
+        for value in (*weights, *(b for b in biases if b is not None)):
+            if not context.is_constant(value) or value.const_value is None:
+                return f"{value.name!r} is not a constant weight"
+        if any(len(dims(w) or ()) != 2 or dims(w) != dims(weights[0]) for w in weights):
+            return f"the weights differ in shape: {[dims(w) for w in weights]}"
+        if any(b is not None and len(dims(b) or ()) != 1 for b in biases):
+            return "a bias is not a vector"
+        if len(dims(x) or ()) != 3:
+            return f"{x.name!r} has the shape {dims(x)}, not [batch, length, width]"
+        if captures.get("sizes") is not None:
+            sizes = context.constant(captures["sizes"])
+            if sizes is None or len(np.unique(sizes)) != 1:
+                return "the parts of the projection differ in size"
+        return None
+
+    def replace(
+        self, op: Builder, x: Any, form: int, context: Context, mask: Any = None, bias: Any = None
+    ) -> Any:
+        captures = context.match.captures
+        names = ("q", "k", "v") if form == 0 else ("q",)
+        weights = [_content(captures[f"w{n}"]) for n in names]
+        biases = [_bias(captures.get(f"b{n}"), w.shape[1]) for n, w in zip(names, weights, strict=True)]
+        node = context.node("attention")
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        return op.Attention(
+            x,
+            op.constant(np.concatenate(weights, axis=1), "weights"),
+            op.constant(np.concatenate(biases), "biases"),
+            mask,
+            None,
+            bias,
+            **attributes,
+            _domain="com.microsoft",
+        )
+
+
+def _content(value: ir.Value) -> Any:
+    assert value.const_value is not None
+    return value.const_value.numpy()
+
+
+def _bias(value: ir.Value | None, width: int) -> Any:
+    return np.zeros(width, np.float32) if value is None else _content(value)

@@ -1,0 +1,28 @@
+"""Softmax written out."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.values import is_last_axis
+
+__all__ = ["FuseSoftmax"]
+
+
+class FuseSoftmax(Fusion):
+    """Exp(x−max)/ReduceSum(Exp(x−max)) over the last axis → Softmax(x)"""
+
+    name: ClassVar[str] = "fuse-softmax"
+    produces: ClassVar[tuple[str, ...]] = ("Softmax",)
+
+    def match(self, op: Op, x: Any, axes: Any) -> Any:
+        top = op.one_of(op.ReduceMax(x, axes, keepdims=1), op.ReduceMax(x, axes=axes, keepdims=1))
+        power = op.Exp(op.Sub(x, top))
+        return op.Div(power, op.ReduceSum(power, axes, keepdims=1))
+
+    def check(self, x: Any, axes: Any, context: Context) -> str | None:
+        return is_last_axis(context, axes, x)
+
+    def replace(self, op: Builder, x: Any) -> Any:
+        return op.Softmax(x, axis=-1)

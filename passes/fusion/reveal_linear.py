@@ -1,0 +1,43 @@
+"""A linear layer between the Reshapes that a Gemm needs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["RevealLinear"]
+
+
+class RevealLinear(Fusion):
+    """Reshape(Gemm(Reshape(x, [-1,K]), w, b), […,N]) → MatMul(x, w)+b, whose bias other passes can take"""
+
+    name: ClassVar[str] = "reveal-linear"
+    phase: ClassVar[Phase] = "inference"
+    produces: ClassVar[tuple[str, ...]] = ("MatMul",)
+
+    def match(self, op: Op, x: Any, flat: Any, weight: Any, shape: Any, bias: Any = None) -> Any:
+        rows = op.Reshape(x, flat, _shared=True, _label="rows")
+        return op.Reshape(
+            op.Gemm(rows, weight, bias, alpha=1.0, beta=1.0, transA=0, transB=0, _label="gemm"), shape
+        )
+
+    def check(self, x: Any, context: Context, bias: Any = None) -> str | None:
+        source, rows = dims(x), dims(context.node("rows").outputs[0])
+        product, made = dims(context.node("gemm").outputs[0]), dims(context.match.root.outputs[0])
+        if source is None or rows is None or product is None or made is None:
+            return "the shapes are not known"
+        if len(source) != 3 or len(made) != 3 or source[:2] != made[:2]:
+            return f"{source} is not mapped row by row to {made}"
+        if source[-1] != rows[-1] or made[-1] != product[-1]:
+            return f"the Reshapes {source} → {rows} and {product} → {made} change the rows"
+        if bias is not None and len(dims(bias) or ()) != 1:
+            return f"the bias {bias.name!r} is not a vector"
+        return None
+
+    def replace(self, op: Builder, x: Any, weight: Any, context: Context, bias: Any = None) -> Any:
+        made = context.match.root.outputs[0]
+        product = op.MatMul(x, weight, _like=made)
+        return product if bias is None else op.Add(product, bias)
