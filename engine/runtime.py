@@ -1,20 +1,26 @@
-"""ONNX Runtime sessions: the one place that creates them."""
+"""ONNX Runtime sessions: the one place that creates them.
+
+ONNX Runtime is imported when the first session is made: its training wheel drags in torch, which would
+cost every command seconds.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
-import onnxruntime as ort
 
 from fuseline.engine.errors import ModelError
 from fuseline.engine.files import INLINE_LIMIT, weight_bytes
 from fuseline.engine.model import Model
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 __all__ = ["custom_op_libraries", "run", "session"]
 
@@ -24,10 +30,10 @@ Array = npt.NDArray[Any]
 custom_op_libraries: list[Callable[[], Path | None]] = []
 
 LEVELS = {
-    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
 }
 
 
@@ -40,8 +46,10 @@ def session(
     providers: Sequence[str] = ("CPUExecutionProvider",),
 ) -> ort.InferenceSession:
     """A session on the model (or file); ONNX Runtime's own optimisations are off unless asked for."""
+    import onnxruntime as ort
+
     settings = ort.SessionOptions()
-    settings.graph_optimization_level = LEVELS[optimize]
+    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[optimize])
     settings.log_severity_level = 4
     if threads is not None:
         settings.intra_op_num_threads = threads
@@ -64,6 +72,8 @@ def session(
 
 
 def _create(source: str | bytes, settings: Any, providers: Sequence[str]) -> ort.InferenceSession:
+    import onnxruntime as ort
+
     try:
         return ort.InferenceSession(source, settings, providers=list(providers))
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
@@ -81,9 +91,7 @@ def run(
     try:
         values = running.run(names, feeds)
     except Exception as error:
-        raise ModelError(
-            f"ONNX Runtime {ort.__version__} failed to run the model: {_shorten(error)}"
-        ) from error
+        raise ModelError(f"ONNX Runtime failed to run the model: {_shorten(error)}") from error
     return dict(zip(names, values, strict=True))
 
 
