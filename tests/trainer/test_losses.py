@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
-from trainer_harness import arguments, assert_same, both, rows, train
+from trainer_harness import PIPELINE, arguments, assert_same, both, rows, train
 
 from fuseline.exporters import zoo
 from fuseline.tools.trainer import Trainer
@@ -51,7 +51,7 @@ def test_overridden_compute_loss(folder: Path) -> None:
     model = zoo.build("bert")
     args = arguments(folder, max_steps=6)
     stock = train(stock_kind, model, args, rows(model, 20))
-    mine = train(my_kind, model, args, rows(model, 20), fallback="error")
+    mine = train(my_kind, model, args, rows(model, 20), fallback="error", pipeline=PIPELINE)
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)
     # The first step finds out that the logits are used; from then on each step is split from the start.
     assert mine.trainer.bridge.counts == {"step": 1, "split-loss": 5}
@@ -62,7 +62,7 @@ def test_second_backward_is_refused() -> None:
     from fuseline.tools.trainer import CompileCache, Compiler, Settings, attach
 
     model = zoo.build("bert")
-    attach(model, Compiler(Settings(cache=CompileCache.at(None))), "error")
+    attach(model, Compiler(Settings(pipeline=PIPELINE, cache=CompileCache.at(None))), "error")
     loss = model(**zoo.batch(model, 4, 8)).loss
     loss.backward(retain_graph=True)
     with pytest.raises(FuselineError, match="used up by an earlier backward"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from torch import Tensor, nn
 
 from fuseline.exporters import zoo
 from fuseline.tools.trainer import Trainer, TrainingArguments
+
+#: What the trainers under test compile with.
+PIPELINE = os.environ.get("FUSELINE_TEST_PIPELINE", "training")
 
 
 @dataclass
@@ -96,8 +100,13 @@ def both(
 ) -> tuple[Record, Record]:
     """(stock, ours), the second refusing to fall back."""
     stock = train(transformers.Trainer, model, args, data, **kwargs)
-    mine = train(Trainer, model, args, data, **{"fallback": "error", **(ours or {})}, **kwargs)
-    return stock, mine
+    chosen = {"fallback": "error", "pipeline": PIPELINE, **(ours or {})}
+    return stock, train(Trainer, model, args, data, **chosen, **kwargs)
+
+
+def make(model: nn.Module, args: Any, **kwargs: Any) -> Trainer:
+    """Our trainer on this very model, refusing to fall back unless told otherwise."""
+    return Trainer(model, args, **{"fallback": "error", "pipeline": PIPELINE, **kwargs})
 
 
 def assert_same(stock: Record, mine: Record, *, relative: float, absolute: float) -> None:

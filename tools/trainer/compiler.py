@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from fuseline.tools.trainer.variants import with_output_gradients, without_loss
 
 __all__ = ["Compiler", "Precision", "Settings", "Variant"]
 
+logger = logging.getLogger(__name__)
 Precision = Literal["fp32", "bf16", "fp16"]
 
 #: step: loss, outputs and gradients in one run; split: forward, then backward from gradients of the outputs,
@@ -59,7 +61,11 @@ class Compiler:
         self._exported: tuple[str, Model] | None = None
         for path in settings.plugins:
             registry.load_plugin(path)
-        self._pipeline = _with_precision(Pipeline.resolve(settings.pipeline), settings.precision)
+        chosen = settings.pipeline
+        if chosen == "training" and not kernels.available():
+            logger.warning("the native operators are not built; training on ONNX Runtime's own")
+            chosen = "training-stock"
+        self._pipeline = _with_precision(Pipeline.resolve(chosen), settings.precision)
 
     def runners(self, model: nn.Module, variant: Variant, threads: int) -> tuple[Runner, ...]:
         """One runner, or two (forward, backward) for the split variants."""

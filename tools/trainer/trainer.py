@@ -174,7 +174,11 @@ class _OnnxRuntime:
         """As in the stock trainer; `True` resumes from the last checkpoint that was written completely."""
         if resume_from_checkpoint is True:
             found = last_complete(Path(self.args.output_dir))
-            resume_from_checkpoint = str(found) if found is not None else True
+            if found is None:
+                raise FuselineError(
+                    f"{self.args.output_dir} holds no complete checkpoint", hint="train without resuming"
+                )
+            resume_from_checkpoint = str(found)
         elif resume_from_checkpoint and not is_complete(Path(resume_from_checkpoint)):
             raise FuselineError(
                 f"{resume_from_checkpoint} is no complete checkpoint",

@@ -1,0 +1,222 @@
+"""What users of the stock Trainer rely on: evaluation, best models, frozen layers, saving, searching."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+import transformers
+from trainer_harness import PIPELINE, Rows, arguments, assert_same, both, make, rows, train
+
+from fuseline.engine.errors import FuselineError
+from fuseline.exporters import zoo
+from fuseline.tools.trainer import Trainer
+
+
+def accuracy(prediction: Any) -> dict[str, float]:
+    return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+
+
+def test_evaluation_metrics_best_model_and_early_stopping(folder: Path) -> None:
+    settings: dict[str, Any] = {
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "save_total_limit": 1,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "accuracy",
+        "max_steps": 12,
+        "learning_rate": 5e-3,
+    }
+    model = zoo.build("bert")
+    held_out = rows(model, 10, seed=5)
+    histories = []
+    for kind, extra in ((transformers.Trainer, {}), (Trainer, {"fallback": "error", "pipeline": PIPELINE})):
+        record = train(
+            kind,
+            model,
+            arguments(folder / kind.__module__, **settings),
+            rows(model, 40),
+            eval_dataset=held_out,
+            compute_metrics=accuracy,
+            callbacks=[transformers.EarlyStoppingCallback(early_stopping_patience=2)],
+            **extra,
+        )
+        history = [e for e in record.trainer.state.log_history if "eval_loss" in e]
+        histories.append((history, record.trainer.evaluate(), record.trainer.state))
+    (stock, stock_final, stock_state), (mine, my_final, my_state) = histories
+    assert [e["eval_accuracy"] for e in mine] == [e["eval_accuracy"] for e in stock]
+    assert [e["eval_loss"] for e in mine] == pytest.approx([e["eval_loss"] for e in stock], rel=1e-5)
+    assert my_final["eval_loss"] == pytest.approx(stock_final["eval_loss"], rel=1e-5)
+    assert my_state.best_global_step == stock_state.best_global_step
+    assert my_state.global_step == stock_state.global_step
+
+
+def test_predict_without_labels(folder: Path) -> None:
+    model = zoo.build("bert").eval()
+    batch = zoo.batch(model, 7, 8)
+    del batch["labels"]
+    with torch.no_grad():
+        expected = model(**batch).logits.numpy()
+    trainer = make(model, arguments(folder))
+    found = trainer.predict(Rows(batch))
+    np.testing.assert_allclose(found.predictions, expected, atol=1e-5)
+    assert found.label_ids is None
+    assert trainer.bridge.counts["predict"] == 2
+
+
+@pytest.mark.slow
+def test_frozen_layers_get_no_gradient(folder: Path) -> None:
+    model = zoo.build("bert")
+    for parameter in model.bert.embeddings.parameters():
+        parameter.requires_grad_(False)
+    stock, mine = both(model, arguments(folder, max_steps=6), rows(model, 20))
+    assert_same(stock, mine, relative=1e-4, absolute=1e-4)
+    outputs = mine.trainer.bridge._ready("step")[0].outputs
+    assert not [o for o in outputs if o.startswith("bert.embeddings") and o.endswith("_grad")]
+
+
+def test_lengths_grouped_and_padded_in_batches(folder: Path) -> None:
+    """Every batch has another shape; one session serves all."""
+    model = zoo.build("bert")
+    lengths = [3 + (7 * i) % 11 for i in range(22)]
+    examples = [{k: v[0].tolist() for k, v in zoo.batch(model, 1, n, seed=n).items()} for n in lengths]
+
+    def pad(items: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        longest = max(len(e["input_ids"]) for e in items)
+        padded = {
+            k: torch.tensor([e[k] + [0] * (longest - len(e[k])) for e in items])
+            for k in ("input_ids", "attention_mask", "token_type_ids")
+        }
+        return padded | {"labels": torch.tensor([e["labels"] for e in items])}
+
+    args = arguments(folder, max_steps=12, train_sampling_strategy="group_by_length")
+    stock, mine = both(model, args, examples, data_collator=pad)
+    assert_same(stock, mine, relative=1e-4, absolute=1e-4)
+
+
+def test_dropout_repeats_with_its_seed(folder: Path) -> None:
+    model = zoo.build("bert", dropout=0.2)
+    data = rows(model, 20)
+
+    def losses(seed: int) -> list[float]:
+        args = arguments(folder, max_steps=5, seed=seed)
+        return train(Trainer, model, args, data, fallback="error", pipeline=PIPELINE).losses
+
+    first = losses(1)
+    assert losses(1) == first
+    assert losses(2) != first
+
+
+def test_saved_model_loads_in_stock_and_onnx_runs(folder: Path) -> None:
+    model = zoo.build("bert")
+    trainer = make(model, arguments(folder, max_steps=3), train_dataset=rows(model, 12))
+    trainer.train()
+    trainer.save_model(str(folder / "saved"))
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "saved").eval()
+    for name, parameter in loaded.named_parameters():
+        assert torch.equal(parameter, dict(model.named_parameters())[name]), name
+    path = trainer.save_onnx(folder / "model.onnx")
+    batch = zoo.batch(model, 3, 6)
+    del batch["labels"]
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    found = session.run(["logits"], {k: v.numpy() for k, v in batch.items()})[0]
+    with torch.no_grad():
+        expected = loaded(**batch).logits.numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert {n.domain for n in trainer.compiler.inference(model).nodes()} <= {""}
+
+
+@pytest.mark.parametrize(
+    "optim", ["adamw_fuseline", "sgd", pytest.param("adafactor", marks=pytest.mark.slow)]
+)
+def test_optimizers(optim: str, folder: Path) -> None:
+    model = zoo.build("bert")
+    data = rows(model, 20)
+    settings = {"max_steps": 6, "adam_epsilon": 1e-6}
+    ours = {"fallback": "error", "pipeline": PIPELINE}
+    mine = train(Trainer, model, arguments(folder, optim=optim, **settings), data, **ours)
+    stock_name = "adamw_torch" if optim == "adamw_fuseline" else optim
+    stock = train(transformers.Trainer, model, arguments(folder, optim=stock_name, **settings), data)
+    # Adafactor steps at full length in directions whose gradient is rounding alone (the keys' bias).
+    assert_same(stock, mine, relative=1e-4, absolute=1.0 if optim == "adafactor" else 1e-4)
+    assert (
+        type(mine.trainer.optimizer.optimizer).__name__
+        == {
+            "adamw_fuseline": "FusedAdamW",
+            "sgd": "SGD",
+            "adafactor": "Adafactor",
+        }[optim]
+    )
+
+
+def test_fallback_warns_once_and_trains_in_torch(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = zoo.build("bert")
+    _break_export(monkeypatch)
+    with caplog.at_level("WARNING"):
+        stock, mine = both(
+            model,
+            arguments(folder, max_steps=4),
+            rows(model, 12),
+            ours={"fallback": "torch", "cache_dir": "off"},
+        )
+    assert_same(stock, mine, relative=0, absolute=0)
+    warned = [r for r in caplog.records if "cannot run on ONNX Runtime" in r.getMessage()]
+    assert len(warned) == 1
+    assert "layer.0 uses an operator without a gradient" in warned[0].getMessage()
+    assert mine.trainer.bridge.blocked is not None
+
+
+def test_fallback_error_refuses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _break_export(monkeypatch)
+    model = zoo.build("bert")
+    trainer = make(model, arguments(folder), train_dataset=rows(model, 8), cache_dir="off")
+    with pytest.raises(FuselineError, match=r"layer\.0 uses an operator"):
+        trainer.train()
+
+
+def _break_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise FuselineError("layer.0 uses an operator without a gradient")
+
+    monkeypatch.setattr("fuseline.tools.trainer.compiler.export", refuse)
+
+
+def test_copies_of_the_model_are_torch_models(folder: Path) -> None:
+    model = zoo.build("bert")
+    make(model, arguments(folder))
+    copied = copy.deepcopy(model)
+    assert "forward" not in type(copied.forward).__name__.lower()
+    assert copied.forward.__self__ is copied
+
+
+@pytest.mark.slow
+def test_search_exports_once(folder: Path) -> None:
+    pytest.importorskip("optuna")
+    built = zoo.build("bert")
+    trainer = Trainer(
+        None,
+        arguments(folder, max_steps=2),
+        model_init=lambda: copy.deepcopy(built),
+        train_dataset=rows(built, 12),
+        eval_dataset=rows(built, 6, seed=3),
+        fallback="error",
+        pipeline=PIPELINE,
+        cache_dir=str(folder / "cache"),
+    )
+    best = trainer.hyperparameter_search(
+        lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1e-5, 1e-2, log=True)},
+        n_trials=4,
+        direction="minimize",
+    )
+    assert best.objective > 0
+    assert trainer.compiler.counts["exports"] == 1
+    assert trainer.compiler.counts["pipelines"] == 2  # the step and the evaluation
