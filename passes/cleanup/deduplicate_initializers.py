@@ -94,7 +94,7 @@ def _same_content(a: ir.Value, b: ir.Value) -> bool:
 def _equal(a: Array, b: Array) -> bool:
     """Bit for bit. A constant that is one repeated element is compared by that element."""
     if not any(a.strides) and not any(b.strides) and a.size:
-        return a[(0,) * a.ndim].tobytes() == b[(0,) * b.ndim].tobytes()
+        return bool(a[(0,) * a.ndim].tobytes() == b[(0,) * b.ndim].tobytes())
     return bool(
         np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8))
     )
