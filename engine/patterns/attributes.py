@@ -46,6 +46,8 @@ def attribute_agrees(node: ir.Node, name: str, expected: Any, found: Any) -> boo
     if isinstance(expected, list):
         expected = tuple(expected)
     if name == "axis" and isinstance(expected, int) and isinstance(found, int) and expected != found:
-        shapes = [v.shape for v in (*node.inputs, *node.outputs) if v is not None and v.shape is not None]
-        return bool(shapes) and expected % len(shapes[0]) == found % len(shapes[0])
+        # Other inputs, such as a scale, may have another rank.
+        main = (*node.inputs[:1], *node.outputs[:1])
+        rank = next((len(v.shape) for v in main if v is not None and v.shape is not None), None)
+        return rank is not None and expected % rank == found % rank
     return bool(expected == found)
