@@ -2,6 +2,7 @@
 
 from fuseline.engine.determinism import RATIO_INPUTS
 from fuseline.engine.runtime import custom_op_libraries
+from fuseline.engine.training import differentiable
 from fuseline.engine.training.gradients import gradient_registrars
 from fuseline.kernels.gradients import register_gradients
 from fuseline.kernels.loader import (
@@ -36,6 +37,7 @@ __all__ = [
 if library_path not in custom_op_libraries:
     custom_op_libraries.append(library_path)
     gradient_registrars.append(register_gradients)
+    differentiable.register(*(f"{DOMAIN}::{o.name}" for o in OPERATORS.values() if o.gradient))
     # Verification switches dropout off, whichever operator it is part of.
     RATIO_INPUTS.update(
         ((DOMAIN, operator.name), index)

@@ -25,6 +25,9 @@ Head head_of(const Attention& a, int64_t batch, int64_t head) {
 
 int64_t padded(int64_t columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
 
+// One panel more than needed: rows a power of two apart would share a few lines of the first cache.
+int64_t score_stride(const Attention& a) { return padded(a.keys) + kPanel; }
+
 // The keys that a query may see.
 FL_INLINE int64_t visible(const Attention& a, int64_t query) {
   if (!a.causal) return a.keys;
@@ -42,29 +45,39 @@ FL_INLINE Vec additive_at(const float* row, int64_t stride, int64_t key, Lanes l
   return stride == 0 ? set(row[0]) : load(row + key, lanes);
 }
 
-// scores ← scale·scores + mask + bias along one row.
-FL_INLINE void finish_scores(const Attention& a, const Head& head, int64_t query, int64_t count, float* scores) {
-  const float* mask = row_of(a.mask, head, query);
-  const float* bias = row_of(a.bias, head, query);
-  sweep(count, [&](int64_t i, auto lanes, int) FL_LAMBDA {
-    Vec value = load(scores + i, lanes) * a.scale;
-    if (mask != nullptr) value += additive_at(mask, a.mask.key, i, lanes);
-    if (bias != nullptr) value += additive_at(bias, a.bias.key, i, lanes);
-    store(scores + i, value, lanes);
-  });
+// The additions to one row of scores.
+struct Terms {
+  const float *mask, *bias;
+};
+
+Terms terms_of(const Attention& a, const Head& head, int64_t query) {
+  return {row_of(a.mask, head, query), row_of(a.bias, head, query)};
+}
+
+// scale·score + mask + bias.
+template <class Lanes>
+FL_INLINE Vec score_at(const Attention& a, const Terms& terms, const float* products, int64_t i, Lanes lanes) {
+  Vec value = load(products + i, lanes) * a.scale;
+  if (terms.mask != nullptr) value += additive_at(terms.mask, a.mask.key, i, lanes);
+  if (terms.bias != nullptr) value += additive_at(terms.bias, a.bias.key, i, lanes);
+  return value;
 }
 
 uint64_t mask_row(const Attention& a, const Head& head, int64_t query) {
   return static_cast<uint64_t>((head.batch * a.heads + head.head) * a.queries + query);
 }
 
-// Softmax and dropout of one row; the statistics are its maximum and the inverse of its sum.
-void softmax_row(const Attention& a, const Head& head, int64_t query, int64_t count, float* scores, float* statistics) {
-  finish_scores(a, head, query, count, scores);
+// Exponentials of one row, dropped out, not yet divided by their sum. The statistics of the row are its maximum and
+// the inverse of the sum.
+void exponential_row(const Attention& a, const Head& head, int64_t query, int64_t count, float* scores,
+                     float* statistics) {
+  const Terms terms = terms_of(a, head, query);
   Vec tops[4];
   for (Vec& top : tops) top = set(-__builtin_inff());
   sweep(count, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
-    tops[slot] = max(tops[slot], keep(load(scores + i, lanes), -__builtin_inff(), lanes));
+    const Vec value = score_at(a, terms, scores, i, lanes);
+    tops[slot] = max(tops[slot], keep(value, -__builtin_inff(), lanes));
+    store(scores + i, value, lanes);
   });
   const float top = largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
   if (top == -__builtin_inff()) {  // nothing to see: the row is zero, and so is its gradient
@@ -72,27 +85,22 @@ void softmax_row(const Attention& a, const Head& head, int64_t query, int64_t co
     statistics[0] = statistics[1] = 0;
     return;
   }
+  const uint64_t key = row_key(a.dropout.key, mask_row(a, head, query));
   Sum total;
   sweep(count, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
-    const Vec value = keep(exp(load(scores + i, lanes) - top), 0, lanes);
+    Vec value = keep(exp(load(scores + i, lanes) - top), 0, lanes);
     total.add(value, slot);
-    store(scores + i, value, lanes);
-  });
-  const float inverse = 1.0f / total.total();
-  const uint64_t key = row_key(a.dropout.key, mask_row(a, head, query));
-  sweep(count, [&](int64_t i, auto lanes, int) FL_LAMBDA {
-    Vec value = load(scores + i, lanes) * inverse;
     if (a.dropout.threshold != 0) value *= dropout_factor(a.dropout, key, i);
     store(scores + i, value, lanes);
   });
   statistics[0] = top;
-  statistics[1] = inverse;
+  statistics[1] = 1.0f / total.total();
 }
 
 void forward_head(const Attention& a, const Head& head) {
-  const int64_t width = a.width, stride = padded(a.keys);
+  const int64_t width = a.width, stride = score_stride(a);
   float* keys = a.scratch;
-  float* values = keys + stride * width;
+  float* values = keys + padded(a.keys) * width;
   float* scores = values + padded(width) * a.keys;
   pack_transposed(head.k, a.k.token, width, a.keys, keys);
   pack(head.v, a.v.token, a.keys, width, values);
@@ -104,10 +112,16 @@ void forward_head(const Attention& a, const Head& head) {
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t count = visible(a, first + row);
       float* line = scores + row * stride;
-      softmax_row(a, head, first + row, count, line, statistics + 2 * (first + row));
+      exponential_row(a, head, first + row, count, line, statistics + 2 * (first + row));
       memset(line + count, 0, sizeof(float) * (seen - count));
     }
     multiply({rows, width, seen, a.keys}, {scores, stride, 1}, values, y + first * a.y.token, a.y.token, false);
+    // Dividing the result is cheaper than dividing the scores.
+    for (int64_t row = first; row < first + rows; ++row)
+      sweep(width, [&](int64_t i, auto lanes, int) FL_LAMBDA {
+        float* to = y + row * a.y.token + i;
+        store(to, load(to, lanes) * statistics[2 * row + 1], lanes);
+      });
   }
 }
 
@@ -125,15 +139,15 @@ struct Workspace {
 
 Workspace workspace(const AttentionBackward& b) {
   const Attention& a = b.forward;
-  const int64_t stride = padded(a.keys), wide = padded(a.width);
+  const int64_t wide = padded(a.width);
   Workspace w;
   w.keys = a.scratch;
-  w.values = w.keys + stride * a.width;
-  w.plain_keys = w.values + stride * a.width;
+  w.values = w.keys + padded(a.keys) * a.width;
+  w.plain_keys = w.values + padded(a.keys) * a.width;
   w.queries = w.plain_keys + wide * a.keys;
   w.dy = w.queries + wide * a.block;
   w.scores = w.dy + wide * a.block;
-  w.slopes = w.scores + a.block * stride;
+  w.slopes = w.scores + a.block * score_stride(a);
   return w;
 }
 
@@ -143,7 +157,7 @@ void slope_row(const AttentionBackward& b, const Head& head, int64_t query, int6
   const Attention& a = b.forward;
   const float* statistics = a.statistics + ((head.batch * a.heads + head.head) * a.queries + query) * 2;
   const float top = statistics[0], inverse = statistics[1];
-  finish_scores(a, head, query, count, scores);
+  const Terms terms = terms_of(a, head, query);
   Sum product;
   sweep(a.width, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
     product.add(load(dy + i, lanes) * load(y + i, lanes), slot);
@@ -153,7 +167,7 @@ void slope_row(const AttentionBackward& b, const Head& head, int64_t query, int6
   float* dbias = b.dbias == nullptr ? nullptr : b.dbias + (row_of(a.bias, head, query) - a.bias.data);
   Sum flat;
   sweep(count, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
-    const Vec p = exp(load(scores + i, lanes) - top) * inverse;
+    const Vec p = exp(score_at(a, terms, scores, i, lanes) - top) * inverse;
     const Vec factor = a.dropout.threshold != 0 ? dropout_factor(a.dropout, key, i) : set(1.0f);
     const Vec slope = p * (load(slopes + i, lanes) * factor - delta);
     store(scores + i, p * factor, lanes);
@@ -170,7 +184,7 @@ void slope_row(const AttentionBackward& b, const Head& head, int64_t query, int6
 void backward_block(const AttentionBackward& b, const Head& head, const Workspace& w, int64_t first) {
   const Attention& a = b.forward;
   const int64_t rows = min(a.block, a.queries - first), seen = visible(a, first + rows - 1);
-  const int64_t stride = padded(a.keys), width = a.width;
+  const int64_t stride = score_stride(a), width = a.width;
   const float* q = head.q + first * a.q.token;
   const float* dy = b.dy.data + head.batch * b.dy.batch + head.head * b.dy.head + first * b.dy.token;
   const float* y = a.y.data + head.batch * a.y.batch + head.head * a.y.head + first * a.y.token;

@@ -111,15 +111,45 @@ static inline void pack(const float* from, int64_t stride, int64_t depth, int64_
   }
 }
 
-// Panels of the transpose: panels[p][k][j] = from[(p·kPanel + j)·stride + k].
+typedef float Eight __attribute__((vector_size(32)));
+
+// Eight rows of eight become eight columns: pairs, then fours, then halves change places.
+static FL_INLINE void transpose_8x8(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  Eight row[8], pair[8], four[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) memcpy(&row[i], from + i * from_stride, sizeof(Eight));
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pair[i] = __builtin_shufflevector(row[i], row[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    pair[i + 1] = __builtin_shufflevector(row[i], row[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      four[i + 2 * j] = __builtin_shufflevector(pair[i + j], pair[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      four[i + 2 * j + 1] = __builtin_shufflevector(pair[i + j], pair[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const Eight low = __builtin_shufflevector(four[i], four[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    const Eight high = __builtin_shufflevector(four[i], four[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    memcpy(to + i * to_stride, &low, sizeof low);
+    memcpy(to + (i + 4) * to_stride, &high, sizeof high);
+  }
+}
+
+// Panels of the transpose: panels[p][k][j] = from[(p·kPanel + j)·stride + k], zero beyond.
 static inline void pack_transposed(const float* from, int64_t stride, int64_t depth, int64_t columns, float* panels) {
   for (int64_t column = 0; column < columns; column += kPanel, panels += depth * kPanel) {
-    const int64_t count = min(kPanel, columns - column);
+    const int64_t count = min(kPanel, columns - column), whole = count / 8 * 8, deep = depth / 8 * 8;
     if (count < kPanel) memset(panels, 0, sizeof(float) * depth * kPanel);
-    for (int64_t j = 0; j < count; ++j) {
-      const float* row = from + (column + j) * stride;
-      for (int64_t k = 0; k < depth; ++k) panels[k * kPanel + j] = row[k];
-    }
+    const float* rows = from + column * stride;
+    for (int64_t j = 0; j < whole; j += 8)
+      for (int64_t k = 0; k < deep; k += 8)
+        transpose_8x8(rows + j * stride + k, stride, panels + k * kPanel + j, kPanel);
+    for (int64_t j = 0; j < count; ++j)
+      for (int64_t k = j < whole ? deep : 0; k < depth; ++k) panels[k * kPanel + j] = rows[j * stride + k];
   }
 }
 

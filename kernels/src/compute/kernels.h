@@ -148,14 +148,15 @@ struct SwiGluBackward {
 };
 
 // c[rows, columns] = aᵀ·b with a[depth, rows], b[depth, columns]. First the packing, over blocks of
-// kWeightGradientDepth of the depth; then the product, over rows of c. `panels` holds depth × columns rounded up to
-// whole panels, `scratch` kWeightGradientDepth × (end − begin rounded up to a multiple of 6), private to the call.
+// kWeightGradientDepth of the depth; then the product, over rows of c, for columns [first, last) that begin at a
+// panel. `panels` holds depth × columns rounded up to whole panels, `scratch` kWeightGradientDepth × (end − begin
+// rounded up to a multiple of 6), private to the call.
 constexpr int64_t kWeightGradientDepth = 256;
 struct WeightGradient {
   const float *a, *b;
-  float *c, *sums;  // sums: of the columns of a; may be null
+  float *c, *sums;  // sums: of the columns of a, written with the first columns of c; may be null
   float *panels, *scratch;
-  int64_t depth, rows, columns;
+  int64_t depth, rows, columns, first_column, last_column;
 };
 // A tensor of rows of `width` contiguous floats, by batch, token and head.
 struct Strided {
@@ -167,7 +168,7 @@ struct Additive {
   const float* data;
   int64_t batch, head, query, key;
 };
-// Heads (batch × heads). scratch: attention_scratch() floats, private to the call.
+// Heads (batch × heads). scratch is private to the call.
 struct Attention {
   Strided q, k, v, y;
   Additive mask, bias;

@@ -11,7 +11,8 @@ namespace {
 
 enum Option { kScale, kCausal, kStream, kInterleaved };
 
-constexpr int64_t kLongSequence = 1024, kBlock = 48, kShortBlock = 24;
+constexpr int64_t kScoreFloats = 30 << 10;  // of a block of queries: with their gradients, half a core's cache
+constexpr int64_t kSmallestBlock = 24, kLargestBlock = 192;
 
 // The three operands, however they lie in memory.
 struct Operands {
@@ -71,6 +72,13 @@ Additive additive(const Tensor& tensor, const Operands& o, const char* name) {
   return {tensor.floats(), strides[0], strides[1], strides[2], strides[3]};
 }
 
+// Queries at a time: blocks of nearly equal size.
+int64_t block_of(const Operands& o) {
+  const int64_t largest = std::clamp(kScoreFloats / std::max<int64_t>(o.keys, 1), kSmallestBlock, kLargestBlock);
+  const int64_t blocks = std::max<int64_t>((o.queries + largest - 1) / largest, 1);
+  return std::max<int64_t>((o.queries + blocks - 1) / blocks, 1);
+}
+
 Attention arguments(const Context& context, const Operands& o, size_t mask_index, const float* state, int64_t key) {
   Attention a{};
   a.q = o.q;
@@ -83,7 +91,7 @@ Attention arguments(const Context& context, const Operands& o, size_t mask_index
   a.queries = o.queries;
   a.keys = o.keys;
   a.width = o.width;
-  a.block = std::min(o.keys > kLongSequence ? kShortBlock : kBlock, std::max<int64_t>(o.queries, 1));
+  a.block = block_of(o);
   a.scale = state[0];
   a.causal = state[1] != 0;
   a.dropout = dropout_of(*context.input(mask_index + 2).floats(), key);
@@ -95,6 +103,9 @@ Strided output_strides(float* data, const Operands& o) {
 }
 
 int64_t padded(int64_t value) { return (value + routines().panel - 1) / routines().panel * routines().panel; }
+
+// As the routine lays the scores out.
+int64_t score_stride(const Operands& o) { return padded(o.keys) + routines().panel; }
 
 int64_t cost_of_head(const Operands& o) { return o.queries * o.keys * std::max<int64_t>(o.width / 8, 1); }
 
@@ -111,7 +122,7 @@ void forward(const Context& context, const Operands& o, size_t mask_index, bool 
   if (a.statistics == nullptr) a.statistics = unwanted.floats(o.batch * o.heads * o.queries * 2);
   if (float* output = context.output(2, {3})) std::memcpy(output, state, sizeof state);
   if (void* output = context.output_data(3, {1})) *static_cast<int64_t*>(output) = key;
-  const int64_t scratch = padded(o.keys) * o.width + padded(o.width) * o.keys + a.block * padded(o.keys);
+  const int64_t scratch = padded(o.keys) * o.width + padded(o.width) * o.keys + a.block * score_stride(o);
   for_range(context.parallel(), o.batch * o.heads, cost_of_head(o), [&](int64_t begin, int64_t end) {
     thread_local Scratch memory;
     Attention part = a;
@@ -157,7 +168,7 @@ void backward(const Context& context, const Operands& o, const Operands& gradien
   if (dbias != nullptr) std::memset(dbias, 0, sizeof(float) * bias.size());
   const int64_t wide = padded(o.width), block = b.forward.block;
   const int64_t scratch =
-      2 * padded(o.keys) * o.width + wide * o.keys + 2 * wide * block + 2 * block * padded(o.keys);
+      2 * padded(o.keys) * o.width + wide * o.keys + 2 * wide * block + 2 * block * score_stride(o);
   for_groups(context, o, dbias == nullptr ? nullptr : &b.forward.bias, [&](int64_t begin, int64_t end) {
     thread_local Scratch memory;
     AttentionBackward part = b;

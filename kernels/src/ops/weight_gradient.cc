@@ -7,12 +7,15 @@ namespace fuseline {
 namespace {
 
 constexpr int64_t kRowBlock = 6;
-constexpr int64_t kTiles = 16, kSmallestTile = 24, kLargestTile = 96;  // rows of c per task
+// A tile of c stays in a core's cache while the depth passes by.
+constexpr int64_t kTiles = 16, kSmallestTile = 24, kLargestTile = 96, kTileColumns = 768;
 
 int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-int64_t tile_rows(int64_t rows) {
-  return std::clamp(rounded_up((rows + kTiles - 1) / kTiles, kRowBlock), kSmallestTile, kLargestTile);
+// Enough tiles to share out evenly, large enough to be worth packing for.
+int64_t tile_rows(int64_t rows, int64_t column_tiles) {
+  const int64_t wanted = std::max<int64_t>(kTiles / column_tiles, 2);
+  return std::clamp(rounded_up((rows + wanted - 1) / wanted, kRowBlock), kSmallestTile, kLargestTile);
 }
 
 void weight_gradient(const Context& context) {
@@ -21,18 +24,22 @@ void weight_gradient(const Context& context) {
   require(a.rows() == b.rows(), "a " + text(a.shape) + " and b " + text(b.shape) + " differ in their number of rows");
   const int64_t depth = a.rows(), rows = a.last(), columns = b.last();
   WeightGradient shared{a.floats(), b.floats(), context.output(0, {rows, columns}), context.output(1, {rows}), nullptr,
-                        nullptr, depth, rows, columns};
+                        nullptr, depth, rows, columns, 0, columns};
   shared.panels = panel_memory.floats(depth * rounded_up(columns, routines().panel));
   const int64_t blocks = (depth + kWeightGradientDepth - 1) / kWeightGradientDepth;
   for_range(context.parallel(), blocks, kWeightGradientDepth * columns,
             [&](int64_t begin, int64_t end) { routines().weight_gradient_pack(shared, begin, end); });
-  const int64_t tile = tile_rows(rows), tiles = (rows + tile - 1) / tile;
+  const int64_t across = (columns + kTileColumns - 1) / kTileColumns, tile = tile_rows(rows, across);
+  const int64_t tiles = (rows + tile - 1) / tile * across;
   for_chunks(context.parallel(), tiles, tiles, [&](int64_t, int64_t begin, int64_t end) {
     thread_local Scratch left_memory;
     for (int64_t index = begin; index < end; ++index) {
       WeightGradient arguments = shared;
       arguments.scratch = left_memory.floats(kWeightGradientDepth * tile);
-      routines().weight_gradient(arguments, index * tile, std::min(rows, (index + 1) * tile));
+      arguments.first_column = index % across * kTileColumns;
+      arguments.last_column = std::min(columns, arguments.first_column + kTileColumns);
+      const int64_t first_row = index / across * tile;
+      routines().weight_gradient(arguments, first_row, std::min(rows, first_row + tile));
     }
   });
 }
