@@ -30,10 +30,17 @@ def is_op(node: ir.Node | None, *op_types: str) -> bool:
 
 def nodes_of(model: Model, *op_types: str) -> Iterator[ir.Node]:
     """Every node of these standard operators, in any graph; the graphs may be changed meanwhile."""
-    for graph in list(model.graphs()):
-        for node in graph:
-            if node.op_type in op_types and node.domain in STANDARD_DOMAINS:
-                yield node
+    for root in (model.graph, *(f.graph for f in model.ir.functions.values())):
+        yield from _nodes_in(root, op_types)
+
+
+def _nodes_in(graph: ir.Graph, op_types: tuple[str, ...]) -> Iterator[ir.Node]:
+    for node in graph:
+        if node.op_type in op_types and node.domain in STANDARD_DOMAINS:
+            yield node
+        for attribute in node.attributes.data.values():
+            if attribute.value.__class__ is ir.Graph:
+                yield from _nodes_in(attribute.value, op_types)
 
 
 def function_graphs(model: Model) -> set[ir.Graph]:

@@ -38,7 +38,7 @@ def _run(model: Model, node: ir.Node, inputs: Sequence[Array | None]) -> list[Ar
         if array is None:
             values.append(None)
             continue
-        tensor = ir.tensor(array)
+        tensor = ir.Tensor(array)
         value = ir.val(f"in{index}", dtype=tensor.dtype, shape=array.shape)
         values.append(value)
         feeds[f"in{index}"] = array

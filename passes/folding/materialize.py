@@ -25,7 +25,7 @@ def materialize(rewriter: Rewriter, node: ir.Node, outputs: Sequence[Array], *, 
     assert graph is not None
     for value, array in zip(tuple(node.outputs), outputs, strict=True):
         if as_nodes or value.is_graph_output():
-            constant = ir.node("Constant", [], {"value": ir.tensor(array)})
+            constant = ir.node("Constant", [], {"value": ir.Tensor(array)})
             constant.outputs[0].type, constant.outputs[0].shape = value.type, ir.Shape(array.shape)
             if not value.is_graph_output():
                 constant.outputs[0].name, value.name = value.name, f"{value.name}_folded"
@@ -40,7 +40,7 @@ def materialize(rewriter: Rewriter, node: ir.Node, outputs: Sequence[Array], *, 
 
 def add_initializer(graph: ir.Graph | ir.Function, name: str, array: Array) -> ir.Value:
     assert isinstance(graph, ir.Graph)
-    tensor = ir.tensor(array, name=name)
+    tensor = ir.Tensor(array, name=name)
     value = ir.Value(
         name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape)
     )
@@ -55,7 +55,7 @@ def new_constant(rewriter: Rewriter, anchor: ir.Node, role: str, array: Array, *
     name = rewriter.fresh_name(graph, f"{anchor.name or anchor.op_type}_{role}")
     if not as_node:
         return add_initializer(graph, name, array)
-    constant = ir.node("Constant", [], {"value": ir.tensor(array)})
+    constant = ir.node("Constant", [], {"value": ir.Tensor(array)})
     constant.outputs[0].name = name
     rewriter.insert(anchor, [constant], replaces=(anchor,))
     return constant.outputs[0]
