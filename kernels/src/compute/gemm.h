@@ -20,7 +20,10 @@ template <int Rows, bool Add>
 __attribute__((noinline)) void multiply_block(int64_t depth, Left a, const float* panel, float* c, int64_t stride) {
   Vec total[Rows][2];
 #pragma GCC unroll 6
-  for (int i = 0; i < Rows; ++i) total[i][0] = total[i][1] = Vec{};
+  for (int i = 0; i < Rows; ++i) {
+    total[i][0] = total[i][1] = Vec{};
+    __builtin_prefetch(c + i * stride, 1);  // needed only after the loop
+  }
   const float* left = a.data;
   for (int64_t k = 0; k < depth; ++k) {
     const Vec low = load(panel), high = load(panel + W);
