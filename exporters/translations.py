@@ -31,9 +31,9 @@ def _batch_norm(
 ) -> Any:
     """Batch norm that really normalises by the batch in training; torch's translation never does.
 
-    The operator is given no memory (momentum 0, fresh statistics), so that it yields the batch's own mean and
-    variance: ONNX Runtime writes new statistics over the old ones, and ONNX's running variance is not
-    torch's, which takes the unbiased one. The running statistics are computed beside it.
+    The operator is given no memory (momentum 0, statistics to throw away), so that it yields the batch's own
+    mean and variance: ONNX Runtime writes new statistics over the old ones, and ONNX's running variance is
+    not torch's, which takes the unbiased one. The running statistics are computed beside it.
     """
     kept = 1.0 - momentum
     channels = op.Shape(x, start=1, end=2)
@@ -43,6 +43,9 @@ def _batch_norm(
     if not training:
         y = op.BatchNormalization(x, weight, bias, running_mean, running_var, epsilon=eps, momentum=kept)
         return y, running_mean, running_var, op.Identity(running_mean), op.Identity(running_var)
+    if running_mean is not None:
+        # Any memory of their own will do, as momentum is 0; but a constant must not be written over.
+        zeros, ones = op.Neg(running_mean), op.Neg(running_var)
     y, mean, variance = op.BatchNormalization(
         x, weight, bias, zeros, ones, epsilon=eps, momentum=0.0, training_mode=1
     )

@@ -12,7 +12,7 @@ from fuseline.engine.training.step import TrainingStep
 from fuseline.exporters.planning import Plan
 from fuseline.exporters.verify import CheckReport, check_gradients
 
-__all__ = ["differentiated", "gradient_report"]
+__all__ = ["differentiated", "gradient_report", "gradient_report_of"]
 
 
 def differentiated(model: Model, pipeline: str = "training") -> Model:
@@ -21,8 +21,13 @@ def differentiated(model: Model, pipeline: str = "training") -> Model:
 
 
 def gradient_report(model: Model, plan: Plan, *, pipeline: str = "training") -> CheckReport:
-    """Compare on every shape that the plan checks; dropout must be 0 in the model."""
-    step = TrainingStep(differentiated(model, pipeline), threads=1)
+    """Differentiate and compare on every shape that the plan checks; dropout must be 0 in the model."""
+    return gradient_report_of(differentiated(model, pipeline), plan)
+
+
+def gradient_report_of(model: Model, plan: Plan) -> CheckReport:
+    """Compare the gradients of a differentiated model."""
+    step = TrainingStep(model, threads=1)
 
     def run(feeds: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         step.run(feeds, seed=0)
