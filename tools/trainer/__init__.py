@@ -6,6 +6,7 @@ from fuseline.tools.trainer.arguments import Seq2SeqTrainingArguments, TrainingA
 from fuseline.tools.trainer.bridge import Bridge, attach
 from fuseline.tools.trainer.cache import CompileCache
 from fuseline.tools.trainer.compiler import Compiler, Settings
+from fuseline.tools.trainer.sharded import ShardedOptimizer
 from fuseline.tools.trainer.trainer import Seq2SeqTrainer, Trainer
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Seq2SeqTrainer",
     "Seq2SeqTrainingArguments",
     "Settings",
+    "ShardedOptimizer",
     "Trainer",
     "TrainingArguments",
     "attach",

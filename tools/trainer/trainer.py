@@ -19,6 +19,7 @@ from fuseline.tools.trainer.bridge import Bridge, Fallback, attach
 from fuseline.tools.trainer.cache import CompileCache
 from fuseline.tools.trainer.checkpoints import is_complete, last_complete, marked
 from fuseline.tools.trainer.compiler import Compiler, Precision, Settings
+from fuseline.tools.trainer.sharded import consolidate
 from fuseline.tools.trainer.whole_step import WholeStep, check_possible
 
 __all__ = ["Seq2SeqTrainer", "Trainer"]
@@ -190,6 +191,8 @@ class _OnnxRuntime:
         run_dir = self._get_output_dir(trial=trial)  # type: ignore[attr-defined]
         folder = Path(run_dir) / f"checkpoint-{self.state.global_step}"  # type: ignore[attr-defined]
         # Old checkpoints go only once the new one is complete.
+        if not self.args.save_only_model:
+            consolidate(self.optimizer)
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             with marked(folder, main_process=self.args.should_save):

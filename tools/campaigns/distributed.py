@@ -1,0 +1,179 @@
+"""Two processes against one: DDP, DeepSpeed ZeRO-1 and ZeroRedundancyOptimizer end at the same weights.
+
+python -m fuseline.tools.campaigns.distributed ddp zero-redundancy deepspeed
+
+Each run trains the same small BERT on the same data: once on one process with a batch of 8, then by torchrun
+on two (gloo) with 4 each. Printed are the largest difference of a weight and the bytes of moments per rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fuseline.tools.console import console
+
+TOLERANCE = 1e-6
+STEPS = 10
+MODES = ("ddp", "zero-redundancy", "deepspeed")
+
+_DEEPSPEED_PACKAGES = (
+    "deepspeed==0.19.8",
+    "einops",
+    "hjson",
+    "msgpack",
+    "py-cpuinfo",
+    "pydantic",
+    "pydantic-core",
+    "annotated-types",
+    "typing-inspection",
+)
+
+DEEPSPEED: dict[str, Any] = {
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "zero_allow_untested_optimizer": True,
+    "zero_force_ds_cpu_optimizer": False,
+    "zero_optimization": {"stage": 1, "reduce_bucket_size": 500_000, "overlap_comm": False},
+}
+
+
+def work(mode: str, folder: Path, pipeline: str) -> None:
+    """One rank of one run; rank 0 leaves the weights, every rank the bytes of its moments."""
+    from fuseline.exporters import zoo
+    from fuseline.tools.campaigns.kill_resume import Rows
+    from fuseline.tools.trainer import ShardedOptimizer, Trainer, TrainingArguments
+
+    torch.set_num_threads(1)
+    model = zoo.build("bert")
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    args = TrainingArguments(
+        output_dir=str(folder / mode),
+        per_device_train_batch_size=8 // processes,
+        max_steps=STEPS,
+        learning_rate=1e-3,
+        max_grad_norm=0.5,
+        # Gradients that are rounding alone (the keys' bias) must not make steps.
+        adam_epsilon=1e-5,
+        # Each process takes the mean over its own half; counting all labels is for losses that do so.
+        average_tokens_across_devices=False,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        ddp_backend="gloo" if processes > 1 else None,
+        deepspeed=DEEPSPEED if mode == "deepspeed" else None,
+    )
+    chosen: dict[str, Any] = {}
+    if mode == "zero-redundancy":
+        settings = {"optimizer_class": torch.optim.AdamW, "lr": 1e-3, "eps": 1e-5}
+        chosen["optimizer_cls_and_kwargs"] = (ShardedOptimizer, settings)
+    data = Rows(zoo.batch(model, 64, 12))
+    trainer = Trainer(
+        model, args, train_dataset=data, pipeline=pipeline, fallback="error", cache_dir=folder, **chosen
+    )
+    trainer.train()
+    if trainer.bridge.counts["torch"] or not trainer.bridge.counts["step"]:
+        sys.exit(f"not trained on the graph: {dict(trainer.bridge.counts)}")
+    rank = int(os.environ.get("RANK", "0"))
+    (folder / f"{mode}.{rank}.bytes").write_text(str(_moment_bytes(trainer.optimizer)))
+    if rank == 0:
+        torch.save({n: p.detach().float() for n, p in model.named_parameters()}, folder / f"{mode}.pt")
+
+
+def _moment_bytes(optimizer: Any) -> int:
+    """The memory of the moments that this process holds; wrappers are opened."""
+    while not getattr(optimizer, "state", None) and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    inner = getattr(optimizer, "optim", None) or getattr(optimizer, "optimizer", optimizer)
+    state = getattr(inner, "state", None) or optimizer.state
+    return sum(
+        tensor.numel() * tensor.element_size()
+        for moments in state.values()
+        for name, tensor in moments.items()
+        if name.startswith("exp_avg")
+    )
+
+
+def launch(mode: str, folder: Path, pipeline: str, processes: int) -> None:
+    module = ["-m", "fuseline.tools.campaigns.distributed"]
+    own = [mode, "--worker", str(folder), "--pipeline", pipeline]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if mode == "deepspeed":
+        environment |= _with_deepspeed()
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [sys.executable, *(torchrun if processes > 1 else []), *module, *own]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{mode} failed:\n{_first_failure(done.stderr)}")
+
+
+def _with_deepspeed() -> dict[str, str]:
+    """An environment with DeepSpeed in a folder of its own: ONNX Runtime imports it wherever it is installed."""
+    folder = Path(".cache").resolve() / "deepspeed"
+    environment = {
+        "DS_ACCELERATOR": "cpu",
+        "DS_BUILD_OPS": "0",
+        "PYTHONPATH": str(folder),
+        "TORCH_EXTENSIONS_DIR": str(folder.parent / "torch-extensions"),
+        # It compiles its communication library at the first run, and looks for ninja.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    if not folder.is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+        subprocess.run(
+            [*pip, "--target", str(folder), *_DEEPSPEED_PACKAGES],
+            env={**os.environ, **environment},
+            check=True,
+        )
+    return environment
+
+
+def _first_failure(text: str) -> str:
+    """What the workers said, without what torchrun says about it."""
+    return text.split("torch.distributed.elastic", 1)[0][-4000:]
+
+
+def compare(mode: str, folder: Path) -> bool:
+    one, two = torch.load(folder / "one.pt"), torch.load(folder / f"{mode}.pt")
+    difference = max(float((one[name] - two[name]).abs().max()) for name in one)
+    held = [int((folder / f"{mode}.{rank}.bytes").read_text()) for rank in (0, 1)]
+    whole = int((folder / "one.0.bytes").read_text())
+    verdict = "same" if difference <= TOLERANCE else "DIFFERENT"
+    console.print(
+        f"{mode:16} largest difference {difference:.1e} ({verdict}); "
+        f"moments {held[0]:,} and {held[1]:,} bytes, on one process {whole:,}"
+    )
+    return difference <= TOLERANCE
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("modes", nargs="*", choices=("one", *MODES), default=list(MODES))
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--pipeline", default="training")
+    options = parser.parse_args()
+    if options.worker:
+        work(options.modes[0], options.worker, options.pipeline)
+        return
+    with tempfile.TemporaryDirectory(prefix="fuseline-distributed-") as place:
+        folder = Path(place)
+        launch("one", folder, options.pipeline, 1)
+        for mode in options.modes:
+            launch(mode, folder, options.pipeline, 2)
+        results = [compare(mode, folder) for mode in options.modes]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()
