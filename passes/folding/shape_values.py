@@ -169,11 +169,12 @@ def _reshape(values: ShapeValues, node: ir.Node) -> Known | None:
 
 def _constant_of_shape(values: ShapeValues, node: ir.Node) -> Known | None:
     shape = values.numbers(node.inputs[0])
-    value = node.attributes.get_tensor("value")
-    if shape is None or len(shape) > 1 or value is None or value.dtype not in _INTEGERS:
+    if shape is None or len(shape) > 1:
         return None
-    count = shape[0] if shape else 1
-    return Known((int(value.numpy().reshape(-1)[0]),) * count, len(shape)) if count <= _LARGEST else None
+    count, value = shape[0] if shape else 1, node.attributes.get_tensor("value")
+    if count > _LARGEST or value is None or value.dtype not in _INTEGERS:
+        return None
+    return Known((int(value.numpy().reshape(-1)[0]),) * count, len(shape))
 
 
 def _elementwise(operation: Callable[[Dim, Dim], Dim]) -> Callable[[ShapeValues, ir.Node], Known | None]:
