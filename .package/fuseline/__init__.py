@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from fuseline.engine.pass_ import Pass
     from fuseline.engine.patterns import Fusion, one_of
     from fuseline.engine.pipeline import Pipeline
+    from fuseline.engine.training.step import TrainingStep
     from fuseline.exporters import export
+    from fuseline.tools.trainer import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 
 _HOMES = {
     "DumpDiffs": "fuseline.engine.observers",
@@ -29,7 +31,12 @@ _HOMES = {
     "Model": "fuseline.engine.model",
     "Pass": "fuseline.engine.pass_",
     "Pipeline": "fuseline.engine.pipeline",
+    "Seq2SeqTrainer": "fuseline.tools.trainer",
+    "Seq2SeqTrainingArguments": "fuseline.tools.trainer",
     "Timing": "fuseline.engine.observers",
+    "Trainer": "fuseline.tools.trainer",
+    "TrainingArguments": "fuseline.tools.trainer",
+    "TrainingStep": "fuseline.engine.training.step",
     "Verify": "fuseline.engine.observers",
     "diff": "fuseline.engine.diff",
     "export": "fuseline.exporters",
@@ -45,7 +52,12 @@ __all__ = [
     "Model",
     "Pass",
     "Pipeline",
+    "Seq2SeqTrainer",
+    "Seq2SeqTrainingArguments",
     "Timing",
+    "Trainer",
+    "TrainingArguments",
+    "TrainingStep",
     "Verify",
     "diff",
     "export",
