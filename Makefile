@@ -39,7 +39,7 @@ demo: $(VENV)/.data  ## Export, transform, diff, train and save a real model (ab
 	$(RUN) fuseline.tools.demo
 
 test: env  ## The whole suite (under 15 minutes on 2 cores)
-	$(RUN) pytest -m 'not slow'
+	$(RUN) pytest -n 2 -m 'not slow'
 
 test-slow: $(VENV)/.data  ## Checks that take minutes each
 	$(RUN) pytest -m slow
