@@ -1,4 +1,5 @@
-"""The node cases of onnx 1.16.2: what ONNX Runtime passes before the pipeline it must pass after it.
+"""onnx's own backend cases (the nodes of 1.16.2, and small models): what ONNX Runtime passes before the
+pipeline it must pass after it.
 
     python -m fuseline.tools.conformance [--pipeline inference] [--only TEXT]
 
@@ -29,6 +30,8 @@ __all__ = ["Case", "cases", "main"]
 
 _REQUIREMENT = "onnx==1.16.2"
 _INSIDE = "onnx/backend/test/data/node/"
+# Small models that newer onnx packages still carry.
+_INSTALLED = ("simple", "pytorch-converted", "pytorch-operator")
 # What onnx's own backend tests allow.
 _RTOL, _ATOL = 1e-3, 1e-5
 
@@ -85,7 +88,10 @@ def cases(cache: Path = CACHE) -> list[Case]:
     if not folder.is_dir():
         with zipfile.ZipFile(fetch_wheel(_REQUIREMENT, cache)) as archive:
             archive.extractall(folder, [n for n in archive.namelist() if n.startswith(_INSIDE)])
-    return [Case(f) for f in sorted((folder / _INSIDE).iterdir()) if (f / "model.onnx").is_file()]
+    installed = Path(onnx.__file__).parent / "backend/test/data"
+    roots = [folder / _INSIDE, *(installed / kind for kind in _INSTALLED)]
+    found = [f for root in roots if root.is_dir() for f in sorted(root.iterdir())]
+    return [Case(f) for f in found if (f / "model.onnx").is_file()]
 
 
 def check(case: Case, pipeline: Pipeline) -> str:

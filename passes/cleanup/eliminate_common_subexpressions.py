@@ -51,7 +51,7 @@ def _key(node: ir.Node) -> Hashable | None:
     """Equal for nodes that compute the same; None for a node that must be left alone."""
     if node.domain not in (*STANDARD_DOMAINS, "com.microsoft"):
         return None
-    if node.op_type.startswith(_DIFFERENT_EACH_TIME) or not node.outputs:
+    if any(word in node.op_type for word in _DIFFERENT_EACH_TIME) or not node.outputs:
         return None
     attributes = []
     for name, attribute in sorted(node.attributes.items()):

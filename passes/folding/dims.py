@@ -30,6 +30,7 @@ Dim = int | str | None
 Dims = tuple[Dim, ...]
 
 _Polynomial = dict[tuple[str, ...], int]
+_MEANINGLESS = {"", "?", "-1", "*", "None", "none", "any", "unk", "unknown", "Unknown", "dynamic"}
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
@@ -38,7 +39,12 @@ def dims_of(value: ir.Value | None) -> Dims | None:
     shape = value.shape if value is not None else None
     if shape is None:
         return None
-    return tuple(d if isinstance(d, int) else d.value for d in shape)
+    return tuple([d if isinstance(d, int) else _meant(d.value) for d in shape])
+
+
+def _meant(name: str | None) -> str | None:
+    """Exporters write one of these for every dimension they do not know; that makes none of them equal."""
+    return None if name in _MEANINGLESS else name
 
 
 def shape_of(dims: Dims) -> ir.Shape:
