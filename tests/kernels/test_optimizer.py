@@ -211,3 +211,16 @@ def test_the_torch_optimizer_refuses_what_it_cannot_hold() -> None:
     parameter.grad = torch.ones(4, dtype=torch.float64)
     with pytest.raises(ValueError, match="contiguous float32 tensors on the CPU"):
         FusedAdamW([parameter]).step()
+
+
+def test_rows_without_gradients_only_decay() -> None:
+    """Elements whose gradient and moments are zero take a shorter way to the same result."""
+    bound = Bound("FusedAdamW", [0.9, 0.999, 1e-8], 4)
+    bound.scalars["weight_decay"][:] = 0.1
+    for gradient in bound.lists[1]:
+        gradient.reshape(-1)[::200] = 1.0
+    copies = [value.copy() for value in bound.inputs]
+    bound.step()
+    OPERATORS["FusedAdamW"].reference(*copies)
+    for actual, reference in zip(bound.inputs, copies, strict=True):
+        np.testing.assert_allclose(actual, reference, rtol=0, atol=1e-6)
