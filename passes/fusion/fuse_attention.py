@@ -32,6 +32,11 @@ class FuseAttention(AttentionFusion):
             shape = dims(captures.get(name)) if captures.get(name) is not None else (1,)
             if shape is None or len(shape) > 4 or (len(shape) > 2 and shape[-3] != 1):
                 return f"the mask {captures[name].name!r} has the shape {shape}, not one for all heads"
+        heads = (dims(q) or (None, None))[1]
+        for value, axis in ((k, 2 if layout == HEADS_LAST else 1), (v, 1)):
+            shape = dims(value) or ()
+            if len(shape) == 4 and shape[axis] not in (1, heads):
+                return f"{value.name!r} has the shape {shape}, but there are {heads} heads"
         return super().check(q, k, v, layout, form, context)
 
     def replace(
@@ -41,7 +46,7 @@ class FuseAttention(AttentionFusion):
         assert isinstance(heads, int)
         keys = (dims(v) or ())[2]
         masks = mask_inputs(op, context, Scores(batch, heads, queries, keys, (q, v)))
-        key, value = _keys_and_values(op, k, v, layout)
+        key, value = _keys_and_values(op, k, v, layout, heads)
         y = op.MultiHeadAttention(
             merged(op, q),
             key,
@@ -66,10 +71,17 @@ class FuseAttention(AttentionFusion):
         return parted if form == 1 else op.Transpose(parted, perm=SWAP)
 
 
-def _keys_and_values(op: Builder, k: ir.Value, v: ir.Value, layout: int) -> tuple[Any, Any]:
+def _keys_and_values(op: Builder, k: ir.Value, v: ir.Value, layout: int, heads: int) -> tuple[Any, Any]:
     """Both as projected, [B,T,H·D], or both as [B,H,T,D]: the kernel takes them alike or not at all."""
     key = projection(k, swapped=layout != HEADS_LAST)
     value = projection(v, swapped=True)
-    if key is not None and value is not None:
+    key_heads, value_heads = (dims(k) or ())[2 if layout == HEADS_LAST else 1], (dims(v) or ())[1]
+    if key is not None and value is not None and key_heads == value_heads == heads:
         return key, value
-    return (op.Transpose(k, perm=SWAP) if layout == HEADS_LAST else k), v
+    four = op.Transpose(k, perm=SWAP) if layout == HEADS_LAST else k
+    return _repeated(op, four, key_heads, heads), _repeated(op, v, value_heads, heads)
+
+
+def _repeated(op: Builder, value: Any, found: int | str | None, heads: int) -> Any:
+    """One head that all queries share, for each of them."""
+    return value if found == heads else op.Expand(value, [1, heads, 1, 1])

@@ -1,0 +1,34 @@
+"""A constant factor on the queries of attention."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+
+__all__ = ["FuseAttentionScale"]
+
+
+class FuseAttentionScale(Fusion):
+    """MultiHeadAttention(q·c, k, v) → com.microsoft.MultiHeadAttention<scale·c>(q, k, v)"""
+
+    name: ClassVar[str] = "fuse-attention-scale"
+    phase: ClassVar[Phase] = "inference"
+    produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
+
+    def match(self, op: Op, q: Any, factor: Any, scale: Any, *rest: Any) -> Any:
+        return op.MultiHeadAttention(
+            op.Mul(q, factor), *rest, scale=scale, _domain="com.microsoft", _label="attention"
+        )
+
+    def check(self, factor: Any, scale: Any, context: Context) -> str | None:
+        if not context.scalar(factor):
+            return f"the factor {factor.name!r} is not a constant other than 0"
+        return None if scale else "the scale of the attention is left to the runtime"
+
+    def replace(self, op: Builder, q: Any, factor: Any, scale: float, context: Context) -> Any:
+        node = context.node("attention")
+        given = {name: attribute.value for name, attribute in node.attributes.items()}
+        given["scale"] = scale * (context.scalar(factor) or 1.0)
+        return op.MultiHeadAttention(q, *node.inputs[1:], **given, _domain="com.microsoft")
