@@ -28,7 +28,6 @@ _ONE_INPUTS = {("Tile", 1), ("Col2Im", 1), ("Col2Im", 2), ("Slice", 4), ("TopK",
 _SCALARS: dict[tuple[str, int], Any] = {
     ("Loop", 0): 3,
     ("Loop", 1): True,
-    ("If", 0): True,
     ("Range", 0): 0,
     ("Range", 1): 5,
     ("Range", 2): 1,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from fuseline.engine.errors import ModelError
 from fuseline.engine.inputs.interface import Input, interface
 from fuseline.engine.inputs.roles import Role, roles
 from fuseline.engine.inputs.sizes import candidates, free_keys, implied_sizes
-from fuseline.engine.inputs.values import STYLES, draw
+from fuseline.engine.inputs.values import STYLES, Style, draw
 from fuseline.engine.model import Model
 
 __all__ = ["generate", "generate_sets"]
@@ -31,6 +32,20 @@ Array = npt.NDArray[Any]
 _ELEMENT_LIMIT = 1 << 20
 
 
+@dataclass(frozen=True)
+class _Draft:
+    """What is known about the inputs before sizes are chosen."""
+
+    inputs: list[Input]
+    roles: Mapping[str, Role]
+    seed: int
+    turn: int
+
+    def draw(self, sizes: Mapping[str, int], style: Style) -> dict[str, Array]:
+        chance = np.random.default_rng(self.seed)
+        return {i.name: draw(i, self.roles[i.name], sizes, chance, style, self.turn) for i in self.inputs}
+
+
 def generate(
     model: Model, *, seed: int = 0, sizes: Mapping[str, int] | None = None, session: Any = None
 ) -> dict[str, Array]:
@@ -39,20 +54,40 @@ def generate(
     The same seed gives the same inputs. `session` may be an open session of the model.
     """
     inputs = interface(model)
-    _check_sizes(inputs, sizes or {})
     given = dict(sizes or {})
-    known = _roles(model)
+    _check_sizes(inputs, given)
     running = session or runtime.session(model, threads=1)
+    draft = _Draft(inputs, _roles(model), seed, turn=seed)
+    implied = implied_sizes(model, inputs)
+    try:
+        return _search(running, draft, implied, given)
+    except ModelError:
+        if not any(r.kind == "switch" for r in draft.roles.values()):
+            raise
+        # The other branch may be closed to us: a mode that the model refuses.
+        return _search(running, replace(draft, turn=0), implied, given)
+
+
+def generate_sets(model: Model, *, seed: int = 0, count: int = 2) -> list[dict[str, Array]]:
+    """`count` input sets with different values, and different sizes where the model leaves them free."""
+    running = runtime.session(model, threads=1)
+    return [generate(model, seed=seed + i, session=running) for i in range(count)]
+
+
+def _search(
+    running: Any, draft: _Draft, implied: Mapping[str, int], given: Mapping[str, int]
+) -> dict[str, Array]:
+    """Inputs of the first sizes, in the order of likelihood, on which the model runs."""
     first_error: ModelError | None = None
     tried: set[tuple[int, ...]] = set()
-    for guess in candidates(inputs, implied_sizes(model, inputs) | given, seed):
+    for guess in candidates(draft.inputs, {**implied, **given}, draft.seed):
         guess |= given
         key = tuple(guess.values())
-        if key in tried or _elements(inputs, guess) > _ELEMENT_LIMIT:
+        if key in tried or _elements(draft.inputs, guess) > _ELEMENT_LIMIT:
             continue
         tried.add(key)
         try:
-            return _attempt(running, inputs, known, guess, seed)
+            return _attempt(running, draft, guess)
         except ModelError as error:
             first_error = first_error or error
     raise ModelError(
@@ -62,21 +97,12 @@ def generate(
     ) from first_error
 
 
-def generate_sets(model: Model, *, seed: int = 0, count: int = 2) -> list[dict[str, Array]]:
-    """`count` input sets with different values, and different sizes where the model leaves them free."""
-    running = runtime.session(model, threads=1)
-    return [generate(model, seed=seed + i, session=running) for i in range(count)]
-
-
-def _attempt(
-    running: Any, inputs: list[Input], known: Mapping[str, Role], sizes: Mapping[str, int], seed: int
-) -> dict[str, Array]:
+def _attempt(running: Any, draft: _Draft, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Inputs of these sizes, having run; the first style of values whose outputs say anything."""
     ran: dict[str, Array] | None = None
     failure: ModelError | None = None
     for style in STYLES:
-        chance = np.random.default_rng(seed)
-        drawn = {i.name: draw(i, known[i.name], sizes, chance, style) for i in inputs}
+        drawn = draft.draw(sizes, style)
         try:
             outputs = runtime.run(running, drawn)
         except ModelError as error:

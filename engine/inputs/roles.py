@@ -20,7 +20,7 @@ from fuseline.engine.model import Model
 
 __all__ = ["Role", "roles"]
 
-Kind = Literal["any", "index", "mask", "positions", "fixed", "length", "divisor"]
+Kind = Literal["any", "index", "mask", "positions", "fixed", "length", "divisor", "switch"]
 
 _MOVES = {
     "Cast",
@@ -49,7 +49,8 @@ _SEARCH_LIMIT = 2000
 
 @dataclass(frozen=True)
 class Role:
-    """`bound` is exclusive: a number, or the key of a free dimension; `content` is for fixed roles."""
+    """`bound` is exclusive: a number, or the key of a free dimension. `content` is what a fixed input holds,
+    or the alternatives of a switch, which successive input sets take in turn."""
 
     kind: Kind = "any"
     bound: int | str | None = None
@@ -67,6 +68,9 @@ def _role(model: Model, value: ir.Value) -> Role:
         return Role("mask")
     bounds: list[int | str] = []
     for node, index, shift in _final_uses(model, value):
+        choices = _choices(model, node, index, value)
+        if choices is not None:
+            return Role("switch", content=choices)
         content = fixed_content(model, node, index, value)
         if content is not None:
             return Role("fixed", content=content)
@@ -84,6 +88,21 @@ def _role(model: Model, value: ir.Value) -> Role:
     if bound is not None:
         return Role("index", bound)
     return Role("length") if _LENGTH.search(name) else Role()
+
+
+def _choices(model: Model, node: ir.Node, index: int, value: ir.Value) -> tuple[int | bool, ...] | None:
+    """Values of a scalar that lead down different branches."""
+    if value.shape is None or len(value.shape) > 1 or node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "If":
+        return (True, False)
+    if node.op_type != "Equal" or value.dtype is None or value.dtype.is_floating_point():
+        return None
+    compared = constant(model, node.inputs[1 - index], at_most=1)
+    if compared is None or compared.size != 1:
+        return None
+    number = int(compared.reshape(-1)[0])
+    return (number, number // 2) if number > 1 else (number, number + 1)
 
 
 def _final_uses(model: Model, value: ir.Value) -> Iterator[tuple[ir.Node, int, int]]:

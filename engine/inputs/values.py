@@ -27,12 +27,19 @@ _INTEGER_BOUND = 8
 
 
 def draw(
-    wanted: Input, role: Role, sizes: Mapping[str, int], chance: np.random.Generator, style: Style
+    wanted: Input,
+    role: Role,
+    sizes: Mapping[str, int],
+    chance: np.random.Generator,
+    style: Style,
+    turn: int,
 ) -> Array:
-    """Values of the input's type and shape."""
+    """Values of the input's type and shape. `turn` chooses among the alternatives of a switch."""
     shape = tuple(sizes[d] if isinstance(d, str) else d for d in wanted.dims)
     if role.kind == "fixed":
         return np.asarray(role.content)
+    if role.kind == "switch":
+        return np.full(shape, role.content[turn % len(role.content)], _numpy_type(wanted))
     if wanted.dtype == ir.DataType.STRING:
         words = [f"text {i}" for i in range(int(np.prod(shape)))]
         return np.array(words, dtype=object).reshape(shape)

@@ -119,6 +119,21 @@ def test_integers_are_no_zero_divisors_and_conditions_are_true() -> None:
     assert made["go"]
 
 
+def test_input_sets_go_down_both_branches() -> None:
+    made = generate_sets(
+        model(
+            """agraph (float[3] x, int64 rate) => (float[3] y) <int64 high = {16000}> {
+                c = Equal(rate, high)
+                y = If (c) <
+                    then_branch = t () => (float[3] q) { q = Exp(x) },
+                    else_branch = e () => (float[3] r) { r = Tanh(x) }
+                >
+            }"""
+        )
+    )
+    assert [int(s["rate"]) for s in made] == [16000, 8000]
+
+
 def test_values_that_say_nothing_are_replaced() -> None:
     made = generate(
         model("agraph (float[3] x) => (float[3] y) { a = Abs(x) n = Neg(a) b = Neg(n) y = Log(b) }")
