@@ -14,7 +14,7 @@ __all__ = ["FuseEmbedLayerNorm"]
 
 
 class FuseEmbedLayerNorm(Fusion):
-    """LayerNormalization(word+type+position embeddings) → com.microsoft.EmbedLayerNormalization"""
+    """LayerNormalization(word+segment+position embeddings) → com.microsoft.EmbedLayerNormalization"""
 
     name: ClassVar[str] = "fuse-embed-layer-norm"
     phase: ClassVar[Phase] = "inference"
@@ -33,24 +33,22 @@ class FuseEmbedLayerNorm(Fusion):
         bias: Any,
         epsilon: Any,
     ) -> Any:
-        three = op.associative(
-            "Add",
-            op.Gather(words, ids, axis=0),
-            op.Gather(types, segments, axis=0),
-            op.Gather(places, positions, axis=0),
-        )
-        return op.LayerNormalization(three, scale, bias, axis=-1, epsilon=epsilon)
+        word, place = op.Gather(words, ids, axis=0), op.Gather(places, positions, axis=0)
+        three = op.associative("Add", word, op.Gather(types, segments, axis=0), place)
+        total = op.one_of(three, op.Add(word, place))
+        return op.LayerNormalization(total, scale, bias, axis=-1, epsilon=epsilon)
 
     def check(
-        self, words: Any, types: Any, places: Any, ids: Any, segments: Any, positions: Any
+        self, words: Any, places: Any, ids: Any, positions: Any, types: Any = None, segments: Any = None
     ) -> str | None:
-        ranks = [len(dims(v) or ()) for v in (words, types, places, ids, segments, positions)]
-        if ranks != [2] * 6:
-            return f"tables and indices have the ranks {ranks}, not 2"
-        if dims(ids) != dims(segments) or None in (dims(ids) or (None,)):
-            return f"words {dims(ids)} and segments {dims(segments)} are not known to have one shape"
-        if dims(positions) not in (dims(ids), (1, (dims(ids) or ())[1])):
-            return f"the positions have the shape {dims(positions)}, the words {dims(ids)}"
+        known = [v for v in (words, types, places, ids, segments, positions) if v is not None]
+        if any(len(dims(v) or ()) != 2 for v in known):
+            return f"tables and indices have the shapes {[dims(v) for v in known]}, not all of rank 2"
+        shape = dims(ids) or ()
+        if None in shape or (segments is not None and dims(segments) != shape):
+            return f"words {shape} and segments {dims(segments)} are not known to have one shape"
+        if dims(positions) not in (shape, (1, shape[1])):
+            return f"the positions have the shape {dims(positions)}, the words {shape}"
         return None
 
     def replace(
@@ -58,15 +56,15 @@ class FuseEmbedLayerNorm(Fusion):
         op: Builder,
         words: Any,
         ids: Any,
-        types: Any,
-        segments: Any,
         places: Any,
         positions: Any,
         scale: Any,
         bias: Any,
         epsilon: float,
+        types: Any = None,
+        segments: Any = None,
     ) -> Any:
-        integers = [_int32(op, v) for v in (ids, segments, positions)]
+        integers = [None if v is None else _int32(op, v) for v in (ids, segments, positions)]
         made, _ = op.EmbedLayerNormalization(
             integers[0],
             integers[1],

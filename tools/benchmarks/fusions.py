@@ -39,7 +39,10 @@ PATTERNS: dict[str, frozenset[str]] = {
             "RMSNormalization",
         ]
     ),
-    "skip": frozenset(["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"]),
+    # A sum fused with the normalisation behind it: of a residual, or of embeddings.
+    "skip": frozenset(
+        ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"]
+    ),
     "embed": frozenset(["EmbedLayerNormalization"]),
     "gelu": frozenset(["Gelu", "FastGelu", "BiasGelu", "QuickGelu"]),
     "bias": frozenset(["BiasGelu", "FastGelu"]),
