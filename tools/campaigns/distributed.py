@@ -117,7 +117,7 @@ def launch(mode: str, folder: Path, pipeline: str, processes: int) -> None:
 
 
 def _with_deepspeed() -> dict[str, str]:
-    """An environment with DeepSpeed in a folder of its own: ONNX Runtime imports it wherever it is installed."""
+    """DeepSpeed from a folder of its own: ONNX Runtime imports it wherever it is installed."""
     folder = Path(".cache").resolve() / "deepspeed"
     environment = {
         "DS_ACCELERATOR": "cpu",

@@ -125,6 +125,20 @@ class Bridge:
         assert self._output_type is not None
         return self._output_type(**results) if call.return_dict else tuple(results.values())
 
+    def compile(self, batch: Mapping[str, Any]) -> None:
+        """Make the graphs that calls with such a batch need, in training and in evaluation."""
+        try:
+            call = read_call(self.__signature__, (), batch)
+            self._probe(call)
+            self._watch_frozen()
+            labelled = all(name in call.tensors for name in self._compiler.labels(self.model))
+            for training in (True, False):
+                self._ready(self._variant(labelled, training))
+        except Unsuited as reason:
+            self._note(str(reason), training=True)
+        except FuselineError as error:
+            self._block(error)
+
     def _variant(self, labelled: bool, training: bool) -> Variant:
         if not training:
             return "evaluate" if labelled else "predict"

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from torch import nn
 
 from fuseline import kernels
+from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
 from fuseline.engine.registry import registry
@@ -57,6 +58,8 @@ class Compiler:
         self.settings = settings
         #: exports, pipelines, cache hits: what this process had to do.
         self.counts: Counter[str] = Counter()
+        #: What each pass did, by graph, where the graph was made here.
+        self.records: dict[str, list[PassRecord]] = {}
         self._runners: OrderedDict[str, tuple[Runner, ...]] = OrderedDict()
         self._exported: tuple[str, Model] | None = None
         for path in settings.plugins:
@@ -134,7 +137,9 @@ class Compiler:
         if then:
             pipeline = Pipeline((*pipeline.stages, *Pipeline.parse(then).stages))
         self.counts["pipelines"] += 1
-        return pipeline.run(model, self._observers(label)).model
+        result = pipeline.run(model, self._observers(label))
+        self.records[label] = result.records
+        return result.model
 
     def _observers(self, label: str) -> list[Any]:
         if self.settings.dump_dir is None:

@@ -12,12 +12,12 @@ __all__ = ["ShardedOptimizer", "consolidate"]
 class ShardedOptimizer(ZeroRedundancyOptimizer):
     """Every process keeps the moments of its share of the parameters.
 
-    Pass it to the Trainer as `optimizer_cls_and_kwargs=(ShardedOptimizer, {"optimizer_class": AdamW, "lr": …})`.
+    Give the Trainer `optimizer_cls_and_kwargs=(ShardedOptimizer, {"optimizer_class": AdamW, "lr": …})`.
     Accelerate asks for the state before there is any; that state is empty here and no error.
     """
 
     def state_dict(self) -> dict[str, Any]:
-        if not self._all_state_dicts:
+        if not self._all_state_dicts:  # type: ignore[attr-defined]
             return {}
         state: dict[str, Any] = super().state_dict()
         return state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,10 @@ class _OnnxRuntime:
         if self._compiler is None:
             self._compiler = Compiler(Settings(precision=self._precision(), **self._choices))
         return self._compiler
+
+    def compile(self, batch: Mapping[str, Any]) -> None:
+        """Make the graphs for batches like this one now, of training and of evaluation."""
+        self.bridge.compile(batch)
 
     def save_onnx(self, path: str | os.PathLike[str]) -> Path:
         """Write the inference graph with the trained weights; it runs on any onnxruntime."""
