@@ -1,0 +1,168 @@
+"""Training steps against torch eager, SDPA and torch.compile, and against stock ONNX Runtime training.
+
+    python -m fuseline.tools.benchmarks.training [--only TEXT] [--threads N] [--rounds N] [--no-compile]
+
+A step is forward, backward and AdamW, fp32, on one dense batch; all variants take turns in one process and
+medians are compared. Torch uses its fused AdamW. Exit 1 when a configuration misses its goal, which is a
+ratio to the fastest torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from fuseline.engine.model import Model
+from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.training.settings import OptimizerSettings
+from fuseline.engine.training.step import TrainingStep
+from fuseline.exporters import export
+from fuseline.tools.benchmarks.timing import interleave
+from fuseline.tools.benchmarks.training_cases import CASES, TrainingCase
+from fuseline.tools.console import console, print_json
+
+__all__ = ["main"]
+
+Step = Callable[[], float]
+_RATE = 1e-5
+_TOLERANCE = 1e-3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default="", help="configurations whose name contains one of these, comma-separated"
+    )
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    wanted = arguments.only.split(",")
+    rows = []
+    for case in CASES:
+        if any(text in case.name for text in wanted):
+            rows.append(_measure(case, arguments))
+            if not arguments.json:
+                console.print(_line(rows[-1]))
+    if arguments.json:
+        print_json({"threads": arguments.threads, "cases": rows})
+    else:
+        console.print(_table(rows))
+    missed = [row for row in rows if row["ratio"] < row["goal"]]
+    for row in missed:
+        sys.stderr.write(f"missed: {row['case']} reaches {row['ratio']:.2f} of {row['goal']:.2f}\n")
+    return 1 if missed else 0
+
+
+def _measure(case: TrainingCase, arguments: argparse.Namespace) -> dict[str, Any]:
+    steps = dict(_variants(case, arguments))
+    losses = {name: step() for name, step in steps.items()}
+    reference = losses["torch eager"]
+    for name, loss in losses.items():
+        if abs(loss - reference) > _TOLERANCE * abs(reference):
+            raise SystemExit(f"{case.name}: {name} has the loss {loss}, torch eager {reference}")
+    seconds = interleave(steps, rounds=arguments.rounds)
+    best = min((s, n) for n, s in seconds.items() if n.startswith("torch"))
+    return {
+        "case": case.name,
+        "goal": case.goal,
+        "ms": {name: round(1000 * s, 1) for name, s in seconds.items()},
+        "best torch": best[1],
+        "ratio": round(best[0] / seconds["fuseline"], 3),
+        "ratio to stock": round(seconds["stock onnxruntime"] / seconds["fuseline"], 3),
+    }
+
+
+def _variants(case: TrainingCase, arguments: argparse.Namespace) -> Iterator[tuple[str, Step]]:
+    model = case.build()
+    batch = case.inputs(model)
+    exported = export(model, train=True, check=False)
+    yield "fuseline", _native(exported, batch, arguments.threads)
+    yield "stock onnxruntime", _stock(exported, batch, arguments.threads)
+    yield "torch eager", _torch(copy.deepcopy(model), batch)
+    if type(model)._supports_sdpa:
+        yield "torch sdpa", _torch(case.build("sdpa"), batch)
+    if not arguments.no_compile:
+        source = case.build("sdpa" if type(model)._supports_sdpa else "eager")
+        yield "torch compile", _torch(source, batch, compiled=True)
+
+
+def _native(exported: Model, batch: dict[str, Any], threads: int) -> Step:
+    """Optimizer in the graph, native operators."""
+    model = Pipeline.resolve("training,insert-optimizer").run(exported).model
+    step = TrainingStep(model, threads=threads, settings=OptimizerSettings(learning_rate=_RATE))
+    return lambda: float(step.run(batch)["loss"])
+
+
+def _stock(exported: Model, batch: dict[str, Any], threads: int) -> Step:
+    """The same export on ONNX Runtime's own operators, updated by torch's fused AdamW in the same memory.
+
+    ONNX Runtime's AdamW is slower than torch's, so this flatters the rival.
+    """
+    step = TrainingStep(Pipeline.resolve("training-stock").run(exported).model, threads=threads)
+    tensors = {name: torch.from_numpy(array) for name, array in step.parameters.items()}
+    step.bind(tensors)
+    parameters = []
+    for name, gradient in step.gradients.items():
+        tensors[name].grad = torch.from_numpy(gradient)
+        parameters.append(tensors[name])
+    optimizer = torch.optim.AdamW(parameters, lr=_RATE, fused=True)
+
+    def run() -> float:
+        loss = float(step.run(batch)["loss"])
+        optimizer.step()
+        return loss
+
+    return run
+
+
+def _torch(model: Any, batch: dict[str, Any], *, compiled: bool = False) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, fused=True)
+    forward = torch.compile(model) if compiled else model
+
+    def run() -> float:
+        loss = forward(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(loss.detach())
+
+    return run
+
+
+def _line(row: dict[str, Any]) -> str:
+    times = ", ".join(f"{name} {ms:.0f}" for name, ms in row["ms"].items())
+    return f"{row['case']}: {row['ratio']:.2f}× the best torch (goal {row['goal']:.2f}); ms: {times}"
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="One training step (medians of interleaved runs)")
+    for column in ("configuration", "fuseline ms", "best torch", "ms", "ratio", "goal", "to stock ORT"):
+        table.add_column(column)
+    for row in rows:
+        ms = row["ms"]
+        table.add_row(
+            row["case"],
+            f"{ms['fuseline']:.0f}",
+            row["best torch"],
+            f"{ms[row['best torch']]:.0f}",
+            f"{row['ratio']:.2f}",
+            f"{row['goal']:.2f}",
+            f"{row['ratio to stock']:.2f}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
