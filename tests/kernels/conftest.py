@@ -8,7 +8,15 @@ import numpy as np
 import onnx
 import pytest
 
-from fuseline.kernels import DOMAIN, VERSION, Operator, available, register_gradients, require
+from fuseline.kernels import (
+    DOMAIN,
+    VERSION,
+    Operator,
+    available,
+    instruction_set,
+    register_gradients,
+    require,
+)
 from fuseline.kernels.evaluate import create_session
 from fuseline.kernels.loader import native
 from fuseline.kernels.operator import Array
@@ -19,13 +27,11 @@ collect_ignore_glob: list[str] = [] if available() else ["test_*.py"]
 @pytest.fixture(params=["portable", "avx2", "avx512"])
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs a test once per instruction set that this processor has."""
-    library = native()
-    library.fuseline_isa.restype = __import__("ctypes").c_char_p
-    before = library.fuseline_isa()
-    if not library.fuseline_use_isa(request.param.encode()):
+    before = instruction_set()
+    if not native().fuseline_use_isa(request.param.encode()):
         pytest.skip(f"this processor has no {request.param}")
     yield request.param
-    library.fuseline_use_isa(before)
+    native().fuseline_use_isa(before.encode())
 
 
 Gradients = Callable[..., tuple[list[Array], dict[str, Array]]]

@@ -201,7 +201,7 @@ def test_a_mask_that_does_not_fit_is_named(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize(
-    "depth,rows,columns", [(1, 1, 1), (3, 5, 7), (64, 32, 48), (300, 130, 33), (700, 25, 100)]
+    "depth,rows,columns", [(0, 3, 4), (1, 1, 1), (3, 5, 7), (64, 32, 48), (300, 130, 33), (700, 25, 100)]
 )
 def test_weight_gradient(isa: str, rng: np.random.Generator, depth: int, rows: int, columns: int) -> None:
     inputs = [normal(rng, depth, rows), normal(rng, depth, columns)]

@@ -1,4 +1,6 @@
 // aᵀ·b over all rows: the gradient of a linear layer's weight, with its bias's gradient on the way.
+#include <cstring>
+
 #include "compute/kernels.h"
 #include "ops/all.h"
 #include "scratch.h"
@@ -25,6 +27,11 @@ void weight_gradient(const Context& context) {
   const int64_t depth = a.rows(), rows = a.last(), columns = b.last();
   WeightGradient shared{a.floats(), b.floats(), context.output(0, {rows, columns}), context.output(1, {rows}), nullptr,
                         nullptr, depth, rows, columns, 0, columns};
+  if (depth == 0) {  // an empty sum
+    if (shared.c != nullptr) std::memset(shared.c, 0, sizeof(float) * rows * columns);
+    if (shared.sums != nullptr) std::memset(shared.sums, 0, sizeof(float) * rows);
+    return;
+  }
   shared.panels = panel_memory.floats(depth * rounded_up(columns, routines().panel));
   const int64_t blocks = (depth + kWeightGradientDepth - 1) / kWeightGradientDepth;
   for_range(context.parallel(), blocks, kWeightGradientDepth * columns,
