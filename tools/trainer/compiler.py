@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import logging
-import os
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +16,16 @@ from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
 from fuseline.engine.registry import registry
-from fuseline.exporters import ExportError, Task, export, to_evaluation
-from fuseline.exporters.tasks import infer_task
+from fuseline.exporters import export, to_evaluation
 from fuseline.tools.trainer.cache import CompileCache, code_version, digest
 from fuseline.tools.trainer.cut import cut
+from fuseline.tools.trainer.describe import (
+    check_hooks,
+    describe,
+    file_hash,
+    task_of,
+    without_checkpointing,
+)
 from fuseline.tools.trainer.runner import Runner, with_weights, without_weights
 from fuseline.tools.trainer.tensors import NamedTensors
 from fuseline.tools.trainer.variants import with_output_gradients, without_loss
@@ -92,13 +95,14 @@ class Compiler:
 
     def labels(self, model: nn.Module) -> list[str]:
         """The arguments that make the model compute its loss."""
-        return [label.name for label in _task(model).labels]
+        return [label.name for label in task_of(model).labels]
 
     def inference(self, model: nn.Module) -> Model:
         """The evaluation graph without a loss, the module's weights in it."""
         return without_loss(to_evaluation(self._export(model, self._key(model))))
 
     def _graphs(self, model: nn.Module, variant: Variant, base: str, key: str) -> list[Model]:
+        check_hooks(model)
         parts = 2 if variant.startswith("split") else 1
         with self.settings.cache.locked(key):
             # Whoever asks for dumps wants to see the passes run.
@@ -122,7 +126,8 @@ class Compiler:
             found = cache.load(key, 1)
             if found is not None:
                 return with_weights(found[0], NamedTensors(model).current())
-            exported = export(model, task=_task(model).name, train=True)
+            with without_checkpointing(model):
+                exported = export(model, task=task_of(model).name, train=True)
             self.counts["exports"] += 1
             cache.store(key, [without_weights(exported)])
         return exported
@@ -154,22 +159,10 @@ class Compiler:
                 "code": code_version(),
                 "kernels": _kernels_version(),
                 "pipeline": str(self._pipeline),
-                "plugins": [_file_hash(p) for p in self.settings.plugins],
-                "model": _describe(model),
+                "plugins": [file_hash(p) for p in self.settings.plugins],
+                "model": describe(model),
             }
         )
-
-
-def _task(model: nn.Module) -> Task:
-    """The task by the class's name, or by that of the first base class that has one."""
-    config = getattr(model, "config", None)
-    for kind in type(model).__mro__:
-        try:
-            return infer_task(kind.__name__, config)
-        except ExportError:
-            if kind is nn.Module:
-                break
-    return infer_task(type(model).__name__, config)
 
 
 def _step(compiler: Compiler, exported: Model) -> Sequence[Model]:
@@ -230,7 +223,8 @@ def _insert_before_gradient(stages: Sequence[Stage], added: Stage) -> tuple[Stag
 
 def _before_gradient(pipeline: Pipeline) -> Pipeline:
     index = next((i for i, s in enumerate(pipeline.stages) if _differentiates(s)), len(pipeline.stages))
-    return Pipeline(pipeline.stages[:index])
+    # What only gradients need to know would only cost time.
+    return Pipeline(tuple(s for s in pipeline.stages[:index] if str(s) != "check-trainable"))
 
 
 def _differentiates(stage: Stage) -> bool:
@@ -239,45 +233,6 @@ def _differentiates(stage: Stage) -> bool:
     return "differentiated" in stage.ensures
 
 
-def _describe(model: nn.Module) -> dict[str, Any]:
-    """All that decides the graph: code, structure, settings, and which weights train or are tied."""
-    config: Any = getattr(model, "config", None)
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    first: dict[int, str] = {}
-    rows = [
-        (n, tuple(t.shape), str(t.dtype), t.requires_grad, first.setdefault(t.data_ptr(), n))
-        for n, t in tensors
-    ]
-    return {
-        "class": f"{type(model).__module__}.{type(model).__qualname__}",
-        "source": _source_hash(type(model)),
-        "config": config.to_dict() if hasattr(config, "to_dict") else None,
-        "attention": getattr(config, "_attn_implementation", None),
-        "structure": str(model),
-        "settings": [(n, _plain(m)) for n, m in model.named_modules()],
-        "tensors": rows,
-    }
-
-
-def _plain(module: nn.Module) -> dict[str, Any]:
-    return {
-        k: v
-        for k, v in vars(module).items()
-        if isinstance(v, (bool, int, float, str)) and not k.startswith("_") and k != "training"
-    }
-
-
-def _source_hash(kind: type) -> str:
-    try:
-        return _file_hash(Path(inspect.getfile(kind)))
-    except (TypeError, OSError):  # typed into a session: good for this process alone
-        return f"process {os.getpid()}, class {id(kind)}"
-
-
-def _file_hash(path: Path) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
 def _kernels_version() -> str:
     library = kernels.library_path()
-    return _file_hash(library) if library is not None else "absent"
+    return file_hash(library) if library is not None else "absent"

@@ -1,0 +1,41 @@
+"""LoRA: only the adapters are differentiated, and the result is a normal adapter."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from trainer_harness import PIPELINE, arguments, assert_same, rows, train
+
+from fuseline.exporters import zoo
+from fuseline.tools.trainer import Trainer
+
+peft = pytest.importorskip("peft")
+
+
+def adapted() -> Any:
+    torch.manual_seed(0)
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_dropout=0.0, target_modules=["query", "value"])
+    return peft.get_peft_model(zoo.build("bert"), config)
+
+
+def test_lora_follows_the_stock_trainer(folder: Path) -> None:
+    model = adapted()
+    data = rows(model.get_base_model(), 20)
+    args = arguments(folder, max_steps=6)
+    stock = train(transformers.Trainer, copy.deepcopy(model), args, data)
+    mine = train(Trainer, copy.deepcopy(model), args, data, fallback="error", pipeline=PIPELINE)
+    assert_same(stock, mine, relative=1e-4, absolute=1e-4)
+    trainer = mine.trainer
+    gradients = [o for o in trainer.bridge._ready("step")[0].outputs if o.endswith("_grad")]
+    assert gradients
+    assert all("lora" in g or "modules_to_save" in g for g in gradients)
+    trainer.save_model(str(folder / "adapter"))
+    loaded = peft.PeftModel.from_pretrained(zoo.build("bert"), folder / "adapter")
+    for name, expected in trainer.model.named_parameters():
+        if "lora" in name:
+            assert torch.equal(dict(loaded.named_parameters())[name], expected)

@@ -1,0 +1,72 @@
+"""Mixed precision: rounded where it should be, scaled, skipped on overflow, and never silently ignored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from trainer_harness import PIPELINE, arguments, make, rows, train
+
+from fuseline.engine import runtime
+from fuseline.engine.model import Model
+from fuseline.engine.pipeline import Pipeline
+from fuseline.exporters import zoo
+from fuseline.tools.trainer import Trainer
+
+PRODUCT = """
+<ir_version: 10, opset_import: ["" : 18]>
+agraph (float[2,3] a, float[3,4] b) => (float[2,4] y) {
+    y = MatMul(a, b)
+}
+"""
+
+
+@pytest.mark.parametrize("to", ["bf16", "fp16"])
+def test_operands_and_result_are_rounded(to: str) -> None:
+    result = Pipeline.parse(f"mixed-precision{{to={to}}}").run(Model.from_text(PRODUCT))
+    assert [n.op_type for n in result.model.graph].count("Cast") == 6
+    chance = np.random.default_rng(0)
+    a, b = (chance.standard_normal(shape).astype(np.float32) for shape in ((2, 3), (3, 4)))
+    found = runtime.run(runtime.session(result.model), {"a": a, "b": b})["y"]
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}[to]
+    rounded = [torch.from_numpy(x).to(low).float() for x in (a, b)]
+    expected = (rounded[0] @ rounded[1]).to(low).float().numpy()
+    np.testing.assert_array_equal(found, expected)
+    assert Pipeline.parse(f"mixed-precision{{to={to}}}").run(result.model).changes == 0
+
+
+def test_denied_nodes_stay() -> None:
+    model = Model.from_text(PRODUCT)
+    name = next(iter(model.graph)).name
+    result = Pipeline.parse(f'mixed-precision{{deny="{name}"}}').run(model)
+    assert result.changes == 0
+    assert "is denied" in result.records[0].rejections[0].reason
+
+
+@pytest.mark.parametrize("to", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
+def test_trainer_trains_in_low_precision(to: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = zoo.build("bert")
+    data = rows(model, 20)
+    ours = {"fallback": "error", "pipeline": PIPELINE}
+    full = train(Trainer, model, arguments(folder, max_steps=5), data, **ours)
+    with caplog.at_level("WARNING"):
+        low = train(Trainer, model, arguments(folder, max_steps=5, **{to: True}), data, **ours)
+    assert "the numerics of mixed precision" in caplog.text
+    assert low.losses != full.losses
+    assert low.losses == pytest.approx(full.losses, rel=2e-2)
+    assert all(w.dtype == torch.float32 for w in low.weights.values())
+
+
+@pytest.mark.slow
+def test_overflow_skips_the_step_and_lowers_the_scale(folder: Path) -> None:
+    model = zoo.build("bert")
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    trainer: Any = make(model, arguments(folder, max_steps=1, fp16=True), train_dataset=rows(model, 8))
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
+    trainer.train()
+    assert trainer.accelerator.optimizer_step_was_skipped
+    assert trainer.accelerator.scaler.get_scale() == 2.0**39
+    assert all(torch.equal(before[n], p) for n, p in model.named_parameters())
