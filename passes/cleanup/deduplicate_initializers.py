@@ -20,6 +20,7 @@ __all__ = ["DeduplicateInitializers"]
 Array = npt.NDArray[Any]
 _Table = dict[Hashable, list[ir.Value]]
 _SAMPLES = 16
+_PIECE = 1 << 24
 
 
 class DeduplicateInitializers(Pass):
@@ -95,6 +96,11 @@ def _equal(a: Array, b: Array) -> bool:
     """Bit for bit. A constant that is one repeated element is compared by that element."""
     if not any(a.strides) and not any(b.strides) and a.size:
         return bool(a[(0,) * a.ndim].tobytes() == b[(0,) * b.ndim].tobytes())
-    return bool(
-        np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8))
-    )
+    left, right = _bytes(a), _bytes(b)
+    # Piece by piece: weights may be larger than memory.
+    pieces = range(0, left.size, _PIECE)
+    return all(np.array_equal(left[i : i + _PIECE], right[i : i + _PIECE]) for i in pieces)
+
+
+def _bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
