@@ -12,7 +12,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from fuseline.engine.model import Model
 
-__all__ = ["SWITCH", "has_active_dropout", "install_switch", "to_evaluation"]
+__all__ = ["SWITCH", "install_switch", "to_evaluation", "without_dropout"]
 
 SWITCH = "training_mode"
 
@@ -37,10 +37,7 @@ def to_evaluation(model: Model) -> Model:
 
     The weights are shared with the original; the outputs that update buffers are gone.
     """
-    copy = model.clone()
-    switch = copy.graph.initializers.get(SWITCH)
-    if switch is not None:
-        switch.const_value = ir.tensor(np.array(False), name=SWITCH)
+    copy = without_dropout(model)
     updates: dict[str, str] = copy.facts.pop("updates", {})
     for node in list(copy.graph.all_nodes()):
         if node.op_type == "BatchNormalization" and len(node.outputs) == 3:
@@ -50,6 +47,15 @@ def to_evaluation(model: Model) -> Model:
     copy.graph.outputs.extend(kept)
     RemoveUnusedNodesPass()(copy.ir)
     copy.facts["mode"] = "evaluation"
+    return copy
+
+
+def without_dropout(model: Model) -> Model:
+    """A copy whose dropout passes through while all else still trains; the weights are shared."""
+    copy = model.clone()
+    switch = copy.graph.initializers.get(SWITCH)
+    if switch is not None:
+        switch.const_value = ir.tensor(np.array(False), name=SWITCH)
     return copy
 
 
@@ -82,12 +88,6 @@ def _buffer(model: Model, value: ir.Value, updates: dict[str, str]) -> ir.Value 
             return model.graph.initializers[held] if held else None
         pending += [output for use in current.uses() for output in use.node.outputs]
     return None
-
-
-def has_active_dropout(model: Model) -> bool:
-    """Whether some Dropout of the graph would drop anything in training."""
-    rates = [_constant(n, 1) for n in model.nodes() if n.op_type == "Dropout"]
-    return any(rate is None or float(rate) > 0.0 for rate in rates)
 
 
 def _constant(node: ir.Node, index: int) -> np.ndarray | None:  # type: ignore[type-arg]

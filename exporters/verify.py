@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fuseline.engine.model import Model
-from fuseline.exporters.mode import SWITCH
+from fuseline.exporters.mode import without_dropout
 from fuseline.exporters.planning import Plan
 
 __all__ = [
@@ -109,7 +109,7 @@ def _weights_to_inputs(model: ir.Model) -> dict[str, Array]:
 
 def check(model: Model, plan: Plan) -> CheckReport:
     """Compare graph and torch on every shape. Dropout passes through on both sides."""
-    runner = Runner(_with_dropout_off(model))
+    runner = Runner(without_dropout(model))
     checks: list[Check] = []
     sizes = plan.checked_sizes
     for size in sizes if any(item.dynamic for item in plan.inputs) else sizes[:1]:
@@ -149,14 +149,6 @@ def _compare_gradient(shape: str, name: str, expected: Tensor, actual: Array | N
     difference = float(np.abs(wanted - found).max(initial=0.0)) / scale
     tolerance = GRADIENT_TOLERANCE.get(str(expected.dtype).removeprefix("torch."), 0.0)
     return Check(shape, name, difference if np.isfinite(difference) else float("inf"), tolerance)
-
-
-def _with_dropout_off(model: Model) -> Model:
-    copy = model.clone()
-    switch = copy.graph.initializers.get(SWITCH)
-    if switch is not None:
-        switch.const_value = ir.tensor(np.array(False), name=SWITCH)
-    return copy
 
 
 def _compare(shape: str, name: str, expected: Tensor, actual: Array) -> Check:

@@ -63,7 +63,6 @@ class Row:
 
 def measure(name: str, attention: str) -> Row:
     """Export one architecture with its loss, compare loss and gradients with torch on three shapes."""
-    from fuseline.engine.errors import FuselineError
     from fuseline.exporters import export, zoo
     from fuseline.exporters.planning import make_plan
     from fuseline.exporters.sources import resolve
@@ -94,8 +93,8 @@ def measure(name: str, attention: str) -> Row:
         worst = found.worst
         why = "" if found.ok else f"gradient of {worst.output} at {worst.shape}"
         row = replace(row, nodes_training=sum(1 for _ in trained.graph), gradient=worst.difference, why=why)
-    except FuselineError as error:
-        row = replace(row, why=error.message.splitlines()[0])
+    except Exception as error:  # Whatever it is, it is the row's finding; the run goes on.
+        row = replace(row, why=str(error).strip().splitlines()[0][:200])
     row.save()
     return row
 

@@ -14,6 +14,8 @@ from fuseline.tools.console import console, print_json
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
     from fuseline.exporters.context import Progress
+    from fuseline.exporters.sources import Source
+    from fuseline.exporters.verify import CheckReport
 
 __all__ = ["export_command"]
 
@@ -23,6 +25,7 @@ _DOING = {
     "translate": "translating to ONNX",
     "name": "naming parameters and axes",
     "check": "checking against torch",
+    "gradients": "differentiating, and checking the gradients against torch",
 }
 
 
@@ -45,42 +48,61 @@ def export_command(
     dynamic: Annotated[bool, typer.Option(help="Leave batch, sequence and the like free.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of random weights, when SOURCE is a config.")] = 0,
     check: Annotated[bool, typer.Option(help="Run the graph and torch on several shapes.")] = True,
+    gradients: Annotated[
+        bool, typer.Option(help="With --train, check every gradient too; for a large model leave it out.")
+    ] = True,
     plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with model families.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable facts of the export.")] = False,
 ) -> None:
     """Export a model to ONNX and check it against torch."""
-    from fuseline.engine.errors import FuselineError
+    from fuseline.engine.errors import FuselineError, GateFailed
     from fuseline.exporters import export
     from fuseline.exporters.families import load_families
     from fuseline.exporters.generation import export_generator
+    from fuseline.exporters.sources import Source, resolve
 
     if train and with_past:
         raise FuselineError("--train and --with-past exclude each other", hint="export twice")
     for path in plugin or ():
         load_families(path)
-    common: dict[str, Any] = {
-        "task": task,
-        "opset": opset,
-        "attention": attention,
-        "seed": seed,
-        "check": check,
-    }
+    common: dict[str, Any] = {"task": task, "attention": attention, "seed": seed}
     with _progress(quiet=as_json) as progress:
+        checked: dict[str, Any] = {"opset": opset, "check": check, "progress": progress}
         if with_past:
-            generator = export_generator(source, **common, progress=progress)
+            generator = export_generator(source, **common, **checked)
             generator.save(output)
             made = {"decoder": generator.decoder}
             made |= {"encoder": generator.encoder} if generator.encoder else {}
         else:
-            model = export(source, **common, train=train, dynamic=dynamic, progress=progress)
+            found = source if source.endswith(".onnx") else resolve(source, **common)
+            model = export(found, **checked, train=train, dynamic=dynamic, attention=attention)
             model.save(output)
             made = {output.name: model}
+            if train and check and gradients and isinstance(found, Source):
+                progress("gradients")
+                model.facts["gradient_check"] = _gradients(model, found, dynamic)
     if as_json:
         print_json({"output": str(output), "graphs": {name: m.facts for name, m in made.items()}})
-        return
-    for name, model in made.items():
-        _report(name, model)
-    console.print(f"wrote {output}")
+    else:
+        for name, model in made.items():
+            _report(name, model)
+        console.print(f"wrote {output}")
+    if not all(_gradients_hold(model) for model in made.values()):
+        raise GateFailed("the gradients of the graph are not torch's", hint="see the table above")
+
+
+def _gradients(model: Model, source: Source, dynamic: bool) -> list[dict[str, Any]]:
+    """Every gradient against torch's, by the ready training pipeline."""
+    from fuseline.exporters.planning import make_plan
+    from fuseline.tools.gradient_check import gradient_report
+
+    return gradient_report(model, make_plan(source, train=True, dynamic=dynamic)).to_json()
+
+
+def _gradients_hold(model: Model) -> bool:
+    from fuseline.exporters.verify import CheckReport
+
+    return CheckReport.from_json(model.facts.get("gradient_check", ())).ok
 
 
 @contextmanager
@@ -107,7 +129,10 @@ def _report(name: str, model: Model) -> None:
         f"({trained} trainable, {tied} tied names), opset {model.opset()}"
     )
     if facts.get("check"):
-        console.print(_check_table(CheckReport.from_json(facts["check"])))
+        console.print(_check_table("outputs against torch", CheckReport.from_json(facts["check"])))
+    if facts.get("gradient_check"):
+        report = CheckReport.from_json(facts["gradient_check"])
+        console.print(_check_table("gradients against torch, the worst of each shape", report))
     for note in facts.get("notes", ()):
         console.print(f"[yellow]note[/yellow] {note}")
     timings = facts.get("timings")
@@ -115,12 +140,10 @@ def _report(name: str, model: Model) -> None:
         console.print("seconds: " + ", ".join(f"{phase} {spent:.1f}" for phase, spent in timings.items()))
 
 
-def _check_table(report: Any) -> Any:
+def _check_table(title: str, report: CheckReport) -> Any:
     from rich.table import Table
 
-    table = Table(
-        "shape", "output", "difference", "tolerance", "", title="against torch", title_justify="left"
-    )
+    table = Table("shape", "output", "difference", "tolerance", "", title=title, title_justify="left")
     for row in report.checks:
         verdict = "[green]ok[/green]" if row.ok else "[red]different[/red]"
         table.add_row(row.shape, row.output, f"{row.difference:.1e}", f"{row.tolerance:.0e}", verdict)
