@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.pass_ import Pass
+from fuseline.engine.pass_ import Pass, Phase
 from fuseline.engine.rewriter import Rewriter
 
 __all__ = ["Builder", "LocalRewrite", "attribute", "is_standard", "rank_of"]
@@ -83,7 +83,7 @@ class Builder:
 class LocalRewrite(Pass):
     """Base of fix-ups that look at one node at a time, in all graphs."""
 
-    phase = "pre-gradient"
+    phase: ClassVar[Phase] = "pre-gradient"
     operators: ClassVar[tuple[str, ...]] = ()
     """The operators it looks at; one outside the standard domain is written `domain::Op`."""
 
