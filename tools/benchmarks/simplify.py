@@ -11,6 +11,7 @@ three, half of onnxslim's time in the geometric mean, and time ∝ nodes^1.15 at
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import statistics
 import sys
@@ -154,6 +155,7 @@ def _mean_ratio(measurements: list[Measurement]) -> float:
 
 
 def main() -> int:
+    logging.getLogger("onnx_ir").setLevel(logging.ERROR)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
