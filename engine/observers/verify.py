@@ -24,9 +24,9 @@ Array = npt.NDArray[Any]
 class Verify(Observer):
     """After every pass that changed something, compare with the state before it; at the end, with the start.
 
-    `gradients` compares the gradients of the loss besides the outputs, by original parameter name. A graph
-    that cannot be differentiated as it is gets mended on a copy; while even that fails, outputs alone are
-    compared, and if it never succeeds the run fails.
+    `gradients` compares the gradients of the loss besides the outputs, by original parameter name. Before the
+    pipeline differentiates the graph, they come from a copy that is prepared for the gradient; while that
+    cannot be, outputs alone are compared, and if it never can, the run fails.
     """
 
     def __init__(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, ready_pipelines
 from fuseline.engine.training.gradients import build_gradients, gradient_name
@@ -39,17 +38,14 @@ def with_gradients(model: Model) -> Model:
 
 
 def _differentiate(model: Model) -> Model:
-    """Gradients of a graph as it is, or else of a copy mended for the gradient builder.
+    """Gradients of the graph after mending it, on a copy, for ONNX Runtime's gradient builder.
 
-    Graphs fresh from an exporter and those in the middle of a pipeline hold nodes that the builder refuses.
-    Mending them on a copy lets every single pass be checked, not only the last ones.
+    The builder refuses some nodes and silently gets others wrong (grouped one-dimensional convolutions,
+    broadcasting Where, …), so that unmended gradients are no reference even where they can be built.
     """
-    try:
+    if _MENDING not in ready_pipelines():
         return build_gradients(model)
-    except PassError:
-        if _MENDING not in ready_pipelines():
-            raise
-        return build_gradients(Pipeline.resolve(_MENDING).run(model).model)
+    return build_gradients(Pipeline.resolve(_MENDING).run(model).model)
 
 
 def original_gradients(outputs: Mapping[str, Array], model: Model) -> dict[str, Array]:

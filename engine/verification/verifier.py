@@ -78,25 +78,22 @@ class Verifier:
     def measure(self, model: Model) -> Results:
         """Run the model on every input set; raises ModelError if ONNX Runtime does not take it."""
         prepared = deterministic(model)
-        if self.quantity == "gradients":
-            try:
-                differentiated = with_gradients(prepared)
-            except PassError as error:
-                return self._split(self._run(prepared), model, no_gradients=error.message)
-            return self._split(self._run(differentiated), differentiated)
-        return self._split(self._run(prepared), model, no_gradients="not asked for")
+        if self.quantity == "outputs":
+            return Results(_without(self._run(prepared), gradient_names(model)))
+        try:
+            differentiated = with_gradients(prepared)
+        except PassError as error:
+            return Results(_without(self._run(prepared), gradient_names(model)), no_gradients=error.message)
+        measured = self._run(differentiated)
+        gradients = [original_gradients(out, differentiated) for out in measured]
+        if "differentiated" not in model.established():
+            # The gradients come from a mended copy; the outputs have to come from the model itself.
+            measured = self._run(prepared)
+        return Results(_without(measured, gradient_names(differentiated)), gradients)
 
     def _run(self, model: Model) -> list[dict[str, Any]]:
         running = runtime.session(model, threads=1)
         return [runtime.run(running, _complete(model, fed)) for fed in self.inputs]
-
-    def _split(self, results: list[dict[str, Any]], model: Model, no_gradients: str = "") -> Results:
-        """Take gradients out of the outputs and give them their original names and shapes."""
-        names = gradient_names(model)
-        outputs = [{k: v for k, v in out.items() if k not in names} for out in results]
-        if no_gradients:
-            return Results(outputs, no_gradients=no_gradients)
-        return Results(outputs, [original_gradients(out, model) for out in results])
 
     def check(self, reference: Results, model: Model) -> tuple[Report, Results | None]:
         """Compare the model with earlier results; gives its own, to go on from."""
@@ -115,6 +112,10 @@ class Verifier:
         for was, now in zip(reference.gradients or (), results.gradients or (), strict=False):
             mismatches.extend(_compare_all(was, now, "gradient of", scale=_largest(was) * _GRADIENT_SCALE))
         return Report(_worst_per_name(mismatches))
+
+
+def _without(results: list[dict[str, Any]], names: set[str]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in out.items() if k not in names} for out in results]
 
 
 def _compare_all(was: Mapping[str, Any], now: Mapping[str, Any], word: str, scale: float) -> list[Mismatch]:
