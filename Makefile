@@ -32,7 +32,7 @@ $(VENV)/.data: $(READY)
 	touch $@
 
 $(VENV)/.rivals: $(READY)
-	$(BIN)/pip install --quiet -c constraints.txt onnxslim==0.1.98 onnxsim==0.8.1
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e '.[rivals]'
 	touch $@
 
 demo: $(VENV)/.data  ## Export, transform, diff, train and save a real model (about three minutes)
