@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fuseline.exporters.inputs import IGNORE_INDEX
+from fuseline.exporters.pooling import plain_max_pool
+from fuseline.exporters.swapping import swapped
 
 __all__ = [
     "fixed_squeeze",
@@ -27,26 +29,9 @@ __all__ = [
     "plain_attention",
     "plain_cross_entropy",
     "plain_drop_path",
-    "swapped",
     "traceable",
     "without_dropout",
 ]
-
-
-@contextmanager
-def swapped(holder: Any, name: str, replacement: Any) -> Iterator[None]:
-    """`holder.name` is `replacement` inside, and what it was (or absent) afterwards."""
-    missing = object()
-    is_property = isinstance(getattr(type(holder), name, None), property)
-    before = getattr(holder, name) if is_property else vars(holder).get(name, missing)
-    setattr(holder, name, replacement)
-    try:
-        yield
-    finally:
-        if before is missing:
-            delattr(holder, name)
-        else:
-            setattr(holder, name, before)
 
 
 @contextmanager
@@ -59,6 +44,8 @@ def traceable(model: nn.Module) -> Iterator[None]:
         stack.enter_context(len_as_size(model))
         stack.enter_context(plain_drop_path(model))
         stack.enter_context(fixed_squeeze())
+        if model.training:
+            stack.enter_context(plain_max_pool())
         yield
 
 

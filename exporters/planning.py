@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.families import Family, family_of
 from fuseline.exporters.inputs import Input, sample
-from fuseline.exporters.patches import swapped, traceable, without_dropout
+from fuseline.exporters.patches import traceable, without_dropout
 from fuseline.exporters.sources import Source, is_transformers
+from fuseline.exporters.swapping import swapped
 from fuseline.exporters.wrapper import Loss, ModelWrapper, Wrapper
 
 __all__ = ["CHECKED_SIZES", "EXAMPLE_SIZES", "Dynamic", "Plan", "make_plan"]

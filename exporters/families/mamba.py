@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fuseline.exporters.families.base import Family
 from fuseline.exporters.families.registry import register_family
-from fuseline.exporters.patches import swapped
+from fuseline.exporters.swapping import swapped
 
 __all__ = ["LONGEST", "Mamba", "scan"]
 
