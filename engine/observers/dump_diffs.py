@@ -50,7 +50,6 @@ class DumpDiffs(Observer):
             self._written = record.step.index
             files = self._write_diff(record, diff(self._before, self._current))
         self._rows.append(_row(record, files))
-        self._write_summary()
 
     def failed(self, record: PassRecord, model: Model) -> None:
         if self._rows and self._rows[-1]["index"] == record.step.index:
@@ -80,10 +79,10 @@ class DumpDiffs(Observer):
             f"{stem}.diff": head + to_text(made),
             f"{stem}.json": to_json(made, {"pass": _row(record, []), "rewrites": rewrites}),
         }
+        # Listed before they exist, so that an interrupted run leaves nothing foreign behind.
+        self._files.extend(contents)
+        self._write_summary()
         for file, content in contents.items():
-            # Listed before it exists, so that an interrupted run leaves nothing foreign behind.
-            self._files.append(file)
-            self._write_summary()
             (self.folder / file).write_text(content)
         return list(contents)
 
