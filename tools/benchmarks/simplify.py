@@ -25,7 +25,6 @@ import onnx
 import onnxscript.optimizer
 import onnxsim
 import onnxslim
-from rich.table import Table
 
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
@@ -125,23 +124,21 @@ def _graph_nodes(nodes: Any) -> int:
 
 
 def _show(measurements: list[Measurement]) -> None:
-    table = Table("model", "nodes", "fuseline", *_RIVALS, "size / best", "time / onnxslim")
+    # Plain columns: the table is wide, and a pipe would wrap a drawn one.
+    console.print(f"{'':36}{'nodes':>6}" + "".join(f"{name:>16}" for name in ("fuseline", *_RIVALS)))
     for m in measurements:
-        cells = [_cell(m, name) for name in ("fuseline", *_RIVALS)]
+        cells = "".join(f"{_cell(m, name):>16}" for name in ("fuseline", *_RIVALS))
         ratio = _time_ratio(m)
-        table.add_row(
-            m.model,
-            str(m.before),
-            *cells,
-            f"{m.nodes['fuseline'] / m.best:.3f}{' !' if m.too_large else ''}",
-            f"{ratio:.2f}" if ratio is not None else "",
+        against = f"  time × {ratio:.2f} of onnxslim's" if ratio is not None else ""
+        mark = "  TOO LARGE" if m.too_large else ""
+        console.print(
+            f"{m.model:36}{m.before:>6}{cells}  size × {m.nodes['fuseline'] / m.best:.3f}{against}{mark}"
         )
-    console.print(table)
 
 
 def _cell(measurement: Measurement, name: str) -> str:
     seconds = measurement.time(name)
-    return f"{measurement.nodes[name]} · {seconds:.2f} s" if seconds is not None else "failed"
+    return f"{measurement.nodes[name]} {seconds:8.2f} s" if seconds is not None else "failed"
 
 
 def _time_ratio(measurement: Measurement) -> float | None:
