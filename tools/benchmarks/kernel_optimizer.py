@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ from fuseline.tools.benchmarks.timing import interleave
 __all__ = ["bandwidth", "optimizer_cases"]
 
 
-def bandwidth(elements: int = 60_000_000) -> float:
+def bandwidth(elements: int = 60_000_000, clock: Callable[[], float] = time.perf_counter) -> float:
     """Bytes per second of the fastest of three simple loops over memory far larger than the caches."""
     a, b, c = (torch.ones(elements) for _ in range(3))
     seconds = interleave(
@@ -25,6 +26,7 @@ def bandwidth(elements: int = 60_000_000) -> float:
             "scale": lambda: a.mul_(1.0001),
         },
         rounds=5,
+        clock=clock,
     )
     moved = {"copy": 8, "triad": 12, "scale": 8}
     return max(moved[name] * elements / seconds[name] for name in moved)

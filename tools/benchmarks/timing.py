@@ -9,10 +9,15 @@ from statistics import median
 __all__ = ["interleave"]
 
 Run = Callable[[], object]
+Clock = Callable[[], float]
 
 
 def interleave(
-    variants: Mapping[str, Run], rounds: int = 9, minimum: float = 0.02, warmup: int = 2
+    variants: Mapping[str, Run],
+    rounds: int = 9,
+    minimum: float = 0.02,
+    warmup: int = 2,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
     """Seconds per call of every variant, by name: the median over rounds in which each has its turn.
 
@@ -23,16 +28,16 @@ def interleave(
     for name, run in variants.items():
         for _ in range(warmup):
             run()
-        repeats[name] = max(1, round(minimum / max(_time(run, 1), 1e-7)))
+        repeats[name] = max(1, round(minimum / max(_time(run, 1, clock), 1e-7)))
     samples: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, run in variants.items():
-            samples[name].append(_time(run, repeats[name]))
+            samples[name].append(_time(run, repeats[name], clock))
     return {name: median(values) for name, values in samples.items()}
 
 
-def _time(run: Run, repeats: int) -> float:
-    start = time.perf_counter()
+def _time(run: Run, repeats: int, clock: Clock) -> float:
+    start = clock()
     for _ in range(repeats):
         run()
-    return (time.perf_counter() - start) / repeats
+    return (clock() - start) / repeats
