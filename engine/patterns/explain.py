@@ -29,7 +29,10 @@ class Site:
 
 @dataclass(frozen=True)
 class NearMiss:
-    """A place where it nearly does: `matched` of `size` nodes fitted, then `node` did not."""
+    """A place where it nearly does: `matched` of `size` nodes fitted, then `node` did not.
+
+    Where all nodes fitted and the match was refused, `found` is the reason and `expected` is empty.
+    """
 
     root: str
     module: str | None
@@ -42,6 +45,8 @@ class NearMiss:
 
     def __str__(self) -> str:
         where = f" in {self.module}" if self.module else ""
+        if not self.expected:
+            return f"{self.root}{where}: all nodes fit, but {self.found}"
         return (
             f"{self.root}{where}: {self.matched} of {self.size} nodes fit, then at {self.op_type} "
             f"{self.node!r}: found {self.found}, expected {self.expected}"
@@ -83,9 +88,7 @@ def explain(fusion: Fusion, model: Model, *, at_most: int = 10) -> Explanation:
             if isinstance(verdict, Match):
                 matches.append(verdict)
             elif verdict is not None:
-                misses.append(
-                    (Failure(node, node, matcher.pattern.size, verdict, "a match to accept"), verdict)
-                )
+                misses.append((Failure(node, node, matcher.pattern.size, verdict, ""), verdict))
             elif matcher.failure is not None:
                 misses.append((matcher.failure, None))
     return Explanation(
