@@ -88,7 +88,9 @@ def _gather(op: Builder, node: ir.Node) -> Made:
     axis = attribute(node, "axis", 0) % total
     gathered = list(range(axis, axis + count))
     others = [i for i in range(rank) if i not in gathered]
-    rows = op("Transpose", dy, perm=[*gathered, *others]) if axis else dy
+    order = [*gathered, *others]
+    # ONNX Runtime's fusions take even a transposition that changes nothing for a real one.
+    rows = op("Transpose", dy, perm=order) if order != sorted(order) else dy
     first = op("Gather", shape, op.constant_ints([axis, *[i for i in range(total) if i != axis]]))
     length = op("Slice", first, op.constant_ints([0]), op.constant_ints([1]))
     width = op("ReduceProd", op("Slice", first, op.constant_ints([1]), op.constant_ints([2**31])), keepdims=1)
