@@ -34,8 +34,13 @@ class Mismatch:
         error = "" if self.relative_error is None else f", relative error {self.relative_error:.3g}"
         return (
             f"{self.name}: {self.wrong:,} of {self.total:,} elements differ; the worst is "
-            f"[{', '.join(map(str, self.index))}]: {self.expected} before, {self.actual} after{error}"
+            f"[{', '.join(map(str, self.index))}]: {_shown(self.expected)} before, {_shown(self.actual)} after{error}"
         )
+
+
+def _shown(value: Any) -> str:
+    """Float32 and smaller in as many digits as they have."""
+    return f"{value:.8g}" if isinstance(value, np.floating) and value.itemsize < 8 else str(value)
 
 
 def compare(

@@ -177,7 +177,7 @@ def test_the_report_names_the_worst_element() -> None:
     now[0, 1], now[1, 2] = 1.1, 1.5
     found = compare("y", was, now, TOLERANCES["float32"])
     assert str(found) == (
-        "y: 2 of 6 elements differ; the worst is [1, 2]: 1.0 before, 1.5 after, relative error 0.5"
+        "y: 2 of 6 elements differ; the worst is [1, 2]: 1 before, 1.5 after, relative error 0.5"
     )
 
 
