@@ -32,9 +32,10 @@ class Mismatch:
         if self.index is None:
             return f"{self.name}: {self.problem}"
         error = "" if self.relative_error is None else f", relative error {self.relative_error:.3g}"
+        index = ", ".join(map(str, self.index))
         return (
             f"{self.name}: {self.wrong:,} of {self.total:,} elements differ; the worst is "
-            f"[{', '.join(map(str, self.index))}]: {_shown(self.expected)} before, {_shown(self.actual)} after{error}"
+            f"[{index}]: {_shown(self.expected)} before, {_shown(self.actual)} after{error}"
         )
 
 
