@@ -11,7 +11,7 @@ __all__ = ["collector_paused"]
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """A graph is millions of live, cyclic objects; scanning them over and over makes linear work quadratic."""
+    """A graph is millions of live, cyclic objects; scanning them again makes linear work quadratic."""
     if not gc.isenabled():
         yield
         return
