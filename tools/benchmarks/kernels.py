@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from rich.table import Table
 
 from fuseline.kernels import instruction_set, require
 from fuseline.tools.benchmarks.kernel_cases import Case, row_cases
@@ -49,11 +48,16 @@ def main() -> int:
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     torch.set_num_threads(threads)
     limit = bandwidth(clock=clock)
-    rows = [_measure(case, limit, clock) for case in _every(threads) if arguments.only in case.name]
+    rows = []
+    if not arguments.json:
+        console.print(_header(limit, threads))
+    for case in _every(threads):
+        if arguments.only in case.name:
+            rows.append(_measure(case, limit, clock))
+            if not arguments.json:
+                console.print(_line(rows[-1]))
     if arguments.json:
         print_json({"bandwidth": limit, "instruction_set": instruction_set(), "cases": rows})
-    else:
-        _show(rows, limit, threads)
     missed = [row["case"] for row in rows if row["missed"]]
     for name in missed:
         sys.stderr.write(f"missed: {name}\n")
@@ -86,31 +90,24 @@ def _missed(name: str, row: dict[str, Any]) -> bool:
     return bool(row["speedup"].get("onnxruntime", 1.0) < 1.0)
 
 
-def _show(rows: list[dict[str, Any]], limit: float, threads: int) -> None:
+_COLUMNS = ("fuseline ms", "onnxruntime ms", "torch ms", "× onnxruntime", "× torch", "of limit", "GFLOP/s")
+
+
+def _header(limit: float, threads: int) -> str:
     title = f"{threads} threads, {instruction_set()}, {limit / 1e9:.1f} GB/s"
-    table = Table(title=title)
-    for column in (
-        "case",
-        "fuseline ms",
-        "onnxruntime ms",
-        "torch ms",
-        "× onnxruntime",
-        "× torch",
-        "limit",
-        "GFLOP/s",
-    ):
-        table.add_column(column, justify="left" if column == "case" else "right")
-    for row in rows:
-        time, speedup = row["milliseconds"], row["speedup"]
-        table.add_row(
-            row["case"],
-            f"{time['fuseline']:.3f}",
-            *(f"{time[n]:.3f}" if n in time else "" for n in ("onnxruntime", "torch")),
-            *(f"{speedup[n]:.2f}" if n in speedup else "" for n in ("onnxruntime", "torch")),
-            f"{row['of_bandwidth']:.2f}" if "of_bandwidth" in row else "",
-            f"{row['gflops']:.0f}" if "gflops" in row else "",
-        )
-    console.print(table)
+    return f"{title:44}" + "".join(f"{column:>15}" for column in _COLUMNS)
+
+
+def _line(row: dict[str, Any]) -> str:
+    times, speedup = row["milliseconds"], row["speedup"]
+    cells = [
+        f"{times['fuseline']:.3f}",
+        *(f"{times[n]:.3f}" if n in times else "" for n in ("onnxruntime", "torch")),
+        *(f"{speedup[n]:.2f}" if n in speedup else "" for n in ("onnxruntime", "torch")),
+        f"{row['of_bandwidth']:.2f}" if "of_bandwidth" in row else "",
+        f"{row['gflops']:.0f}" if "gflops" in row else "",
+    ]
+    return f"{row['case']:44}" + "".join(f"{cell:>15}" for cell in cells)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ FL_INLINE bool untouched(const AdamWUpdate& a, int64_t i) {
 void adamw_update(const AdamWUpdate& a, int64_t begin, int64_t end) {
   int64_t i = begin;
   for (; i + kGroup <= end; i += kGroup) {
-    if (untouched(a, i)) {
+    if (a.gradient[i] == 0 && untouched(a, i)) {  // one look is enough for dense gradients
       if (a.decay != 1.0f)
         for (int64_t offset = 0; offset < kGroup; offset += W)
           store(a.parameter + i + offset, load(a.parameter + i + offset) * a.decay);
