@@ -8,7 +8,7 @@ namespace fuseline {
 namespace {
 
 constexpr int64_t kSmallVocabulary = 2048;  // below, few rows get everything: split the columns instead
-constexpr int64_t kColumnBlock = 64;
+constexpr int64_t kColumnBlock = 128;
 
 void require_ids(const Tensor& ids, int64_t vocabulary) {
   const int64_t* values = static_cast<const int64_t*>(ids.data);
