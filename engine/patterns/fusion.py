@@ -74,13 +74,19 @@ class Fusion(Pass):
 
     def judge(self, matcher: Matcher, root: ir.Node) -> Match | str | None:
         """The largest acceptable match at a node, the reason why there is none, or None if nothing fits."""
-        refusal: str | None = None
+        best: Match | None = None
+        refused: tuple[int, str] | None = None
         for match in matcher.at(root):
+            if best is not None and len(match.nodes) <= len(best.nodes):
+                continue
             reason = _used_elsewhere(match) or _call(self.check, None, match, matcher.model)
-            if reason is None:
+            if reason is None and len(match.nodes) >= matcher.pattern.size:
                 return match
-            refusal = refusal or str(reason)
-        return refusal
+            if reason is None:
+                best = match
+            elif refused is None or len(match.nodes) > refused[0]:
+                refused = len(match.nodes), str(reason)
+        return best if best is not None or refused is None else refused[1]
 
     def build(self, match: Match, model: Model) -> tuple[Builder, list[ir.Value]]:
         """The nodes that replace a match, and the values that replace its outputs."""

@@ -61,19 +61,17 @@ class Matcher:
         """Whether a graph with these operators can contain the pattern at all."""
         return all(not needed.isdisjoint(present) for needed in self.pattern.required)
 
-    def at(self, root: ir.Node) -> list[Match]:
-        """The ways the pattern fits with its last node at `root`, the largest first."""
+    def at(self, root: ir.Node) -> Iterator[Match]:
+        """The ways the pattern fits with its last node at `root`, found one by one."""
         self._root, self.failure, self._best = root, None, (-1, -1)
         # An attempt that was left early leaves its bindings behind.
         for state in (self._captures, self._nodes, self._values, self._extra, self._forgiven):
             state.clear()  # type: ignore[attr-defined]
-        ways: list[Match] = []
         for _ in itertools.islice(self._anchored(root), WAYS):
             if self._forgiven:
                 self._note_forgiven()
             else:
-                ways.append(self._snapshot(root))
-        return sorted(ways, key=lambda m: -len(m.nodes))
+                yield self._snapshot(root)
 
     def _anchored(self, root: ir.Node) -> Iterator[None]:
         first = self.pattern.outputs[0]
