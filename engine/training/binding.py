@@ -55,6 +55,9 @@ class Binding:
             array = np.ascontiguousarray(as_array(feeds[name]), dtype)
             array = array.reshape(np.shape(feeds[name]))
             self._io.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+        for name in self._fetched:
+            # What the last run made would be written over, and refused if its shape is another.
+            self._io.bind_output(name)
         try:
             self._session.run_with_iobinding(self._io)
         except Exception as error:

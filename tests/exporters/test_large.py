@@ -17,15 +17,14 @@ from fuseline.exporters import export
 
 torch.set_num_threads(1)
 config = LlamaConfig(
-    vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=9,
-    num_attention_heads=16, num_key_value_heads=4, max_position_embeddings=128,
+    vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=2,
+    num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=128,
 )
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 with torch.device("meta"):
     module = LlamaForCausalLM(config)
-# Uninitialised memory would do for the size, but not for the check.
 module = module.to_empty(device="cpu")
 with torch.no_grad():
     for parameter in module.parameters():
@@ -33,7 +32,8 @@ with torch.no_grad():
 module.model.rotary_emb = type(module.model.rotary_emb)(config)
 weights = sum(p.numel() * p.element_size() for p in module.parameters())
 before = peak()
-model = export(module, train=True)
+# Without the check: running a model takes memory for what it computes, which is another matter.
+model = export(module, train=True, check=False)
 model.save(sys.argv[1])
 print(json.dumps({"weights": weights, "before": before, "after": peak(), "timings": model.facts["timings"]}))
 """
@@ -55,4 +55,4 @@ def test_export_over_two_gigabytes(tmp_path: Path) -> None:
     assert found["weights"] > 2 * 2**30
     assert data >= found["weights"]
     assert file.stat().st_size < 10 * 2**20
-    assert found["after"] - found["before"] < 0.6 * found["weights"]
+    assert found["after"] - found["before"] < 0.5 * found["weights"]
