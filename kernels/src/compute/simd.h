@@ -1,5 +1,5 @@
 // Vectors of the widest kind of the instruction set this file is compiled for, in GCC/Clang's portable vector
-// extensions: no intrinsics, so the same text serves SSE2, AVX2, AVX-512 and NEON.
+// extensions, so that the same text serves SSE2, AVX2, AVX-512 and NEON. The few intrinsics are in this file.
 //
 // Everything compiled per instruction set lives in fuseline::FUSELINE_ISA and uses no std templates: a weak
 // std::min compiled for AVX-512 could be the copy the linker keeps for everybody.
@@ -90,8 +90,17 @@ static FL_INLINE void sweep(int64_t count, const Body& body) {
   if (i < count) body(i, Part{count - i}, 1);
 }
 
+// The compilers make a comparison and a blend of the plain form; the processors have one instruction.
+#if defined(__AVX512F__)
+static FL_INLINE Vec max(Vec a, Vec b) { return (Vec)_mm512_max_ps((__m512)a, (__m512)b); }
+static FL_INLINE Vec min(Vec a, Vec b) { return (Vec)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX__)
+static FL_INLINE Vec max(Vec a, Vec b) { return (Vec)_mm256_max_ps((__m256)a, (__m256)b); }
+static FL_INLINE Vec min(Vec a, Vec b) { return (Vec)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
 static FL_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
 static FL_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
+#endif
 static FL_INLINE float max(float a, float b) { return a > b ? a : b; }
 static FL_INLINE int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
