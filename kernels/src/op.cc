@@ -16,8 +16,9 @@ Result call(abi::Slot<Index, Result(Arguments...)>, std::common_type_t<Arguments
 
 void check(OrtStatus* status, const char* what) {
   if (status == nullptr) return;
+  const std::string reason = call(abi::GetErrorMessage{}, status);
   call(abi::ReleaseStatus{}, status);
-  throw std::runtime_error(std::string("ONNX Runtime refused: ") + what);
+  throw std::runtime_error(std::string("ONNX Runtime refused: ") + what + ": " + reason);
 }
 
 bool succeeded(OrtStatus* status) {

@@ -35,6 +35,7 @@ template <size_t Index, class Signature>
 struct Slot {};
 
 using CreateStatus = Slot<0, OrtStatus*(int, const char*)>;
+using GetErrorMessage = Slot<2, const char*(const OrtStatus*)>;
 using CreateCustomOpDomain = Slot<26, OrtStatus*(const char*, OrtCustomOpDomain**)>;
 using CustomOpDomainAdd = Slot<27, OrtStatus*(OrtCustomOpDomain*, const struct CustomOp*)>;
 using AddCustomOpDomain = Slot<28, OrtStatus*(OrtSessionOptions*, OrtCustomOpDomain*)>;
