@@ -86,7 +86,7 @@ def _wide_model(name: str, settings: dict[str, Any]) -> Any:
         )
         return hf.T5EncoderModel(config)
     if name == "whisper-encoder":
-        config = hf.WhisperConfig(
+        whisper = hf.WhisperConfig(
             d_model=768,
             encoder_layers=4,
             encoder_attention_heads=12,
@@ -96,7 +96,7 @@ def _wide_model(name: str, settings: dict[str, Any]) -> Any:
             vocab_size=100,
             pad_token_id=0,
         )
-        return hf.WhisperModel(config).encoder
+        return hf.WhisperModel(whisper).encoder
     return zoo.build(name, attention="sdpa", **_NAMES_OF_WIDTH.get(name, _WIDTH), **settings)
 
 
