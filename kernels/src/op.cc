@@ -183,7 +183,9 @@ Context::Context(OrtKernelContext* raw, const std::vector<double>& attributes) :
   check(call(abi::GetOutputCount{}, raw, &output_count_), "output count");
   parallel_ = [raw](size_t count, const Task& task) {
     const auto step = [](void* data, size_t index) { (*static_cast<const Task*>(data))(index); };
-    check(call(abi::ParallelFor{}, raw, step, count, size_t{0}, const_cast<Task*>(&task)), "parallel for");
+    // As many batches as tasks: whoever is free takes the next. Fewer would be dealt out in advance, and a thread that
+    // wakes late would hold up the others.
+    check(call(abi::ParallelFor{}, raw, step, count, count, const_cast<Task*>(&task)), "parallel for");
   };
 }
 

@@ -22,7 +22,8 @@ def interleave(
     """Seconds per call of every variant, by name: the median over rounds in which each has its turn.
 
     A turn repeats a quick variant until it has run for ``minimum`` seconds, so that the clock's grain and a
-    single interruption do not matter.
+    single interruption do not matter. It begins with runs that are not counted, as long again: the threads of
+    the variant before go on spinning for a while, and its data fills the caches.
     """
     repeats = {}
     for name, run in variants.items():
@@ -32,6 +33,7 @@ def interleave(
     samples: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, run in variants.items():
+            _time(run, repeats[name], clock)
             samples[name].append(_time(run, repeats[name], clock))
     return {name: median(values) for name, values in samples.items()}
 

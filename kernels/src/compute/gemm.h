@@ -5,7 +5,7 @@
 
 namespace fuseline::FUSELINE_ISA {
 
-constexpr int64_t kBlockRows = 6;
+constexpr int64_t kBlockRows = kWeightGradientRows;
 constexpr int64_t kPanel = 2 * W;     // columns of a panel
 constexpr int64_t kDepthBlock = kWeightGradientDepth;  // a panel of it fits the first cache
 
@@ -98,17 +98,27 @@ static inline void multiply(Extent size, Left a, const float* b, float* c, int64
   }
 }
 
-// Panels of a matrix whose rows are the depth: panels[p][k][j] = from[k·stride + p·kPanel + j], zero beyond.
+// Panels of a matrix whose rows are the depth: panels[p][k][j] = from[k·stride + p·kPanel + j], zero beyond. Four
+// panels at a time, so that a row is read along its length.
 static inline void pack(const float* from, int64_t stride, int64_t depth, int64_t columns, float* panels) {
-  for (int64_t column = 0; column < columns; column += kPanel) {
+  constexpr int64_t kTogether = 4;
+  const int64_t size = depth * kPanel;
+  int64_t column = 0;
+  for (; column + kTogether * kPanel <= columns; column += kTogether * kPanel, panels += kTogether * size)
+    for (int64_t k = 0; k < depth; ++k) {
+      const float* row = from + k * stride + column;
+      __builtin_prefetch(row + 8 * stride);
+      __builtin_prefetch(row + 8 * stride + 2 * kPanel);
+#pragma GCC unroll 4
+      for (int64_t p = 0; p < kTogether; ++p) {
+        store(panels + p * size + k * kPanel, load(row + p * kPanel));
+        store(panels + p * size + k * kPanel + W, load(row + p * kPanel + W));
+      }
+    }
+  for (; column < columns; column += kPanel) {
     const int64_t count = min(kPanel, columns - column);
     for (int64_t k = 0; k < depth; ++k, panels += kPanel) {
       const float* row = from + k * stride + column;
-      if (count == kPanel) {
-        store(panels, load(row));
-        store(panels + W, load(row + W));
-        continue;
-      }
       for (int64_t j = 0; j < kPanel; ++j) panels[j] = j < count ? row[j] : 0;
     }
   }

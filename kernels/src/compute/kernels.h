@@ -149,9 +149,11 @@ struct SwiGluBackward {
 
 // c[rows, columns] = aᵀ·b with a[depth, rows], b[depth, columns]. First the packing, over blocks of
 // kWeightGradientDepth of the depth; then the product, over rows of c, for columns [first, last) that begin at a
-// panel. `panels` holds depth × columns rounded up to whole panels, `scratch` kWeightGradientDepth × (end − begin
-// rounded up to a multiple of 6), private to the call.
-constexpr int64_t kWeightGradientDepth = 256;
+// panel. `panels` holds depth × columns rounded up to whole panels, `scratch`, private to the call,
+// kWeightGradientScratch for each kWeightGradientRows rows: they, the depth of a block, and room to keep blocks off
+// each other's cache lines and to sum in.
+constexpr int64_t kWeightGradientDepth = 256, kWeightGradientRows = 6;
+constexpr int64_t kWeightGradientScratch = kWeightGradientDepth * kWeightGradientRows + 16 + 8;
 struct WeightGradient {
   const float *a, *b;
   float *c, *sums;  // sums: of the columns of a, written with the first columns of c; may be null

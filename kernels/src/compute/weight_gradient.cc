@@ -15,30 +15,32 @@ void weight_gradient_pack(const WeightGradient& a, int64_t begin, int64_t end) {
 
 namespace {
 
-// Groups of six columns of `a` side by side: left[group][k][6], zero beyond. Adds the columns up on the way.
-void pack_left(const WeightGradient& a, int64_t row, int64_t rows, int64_t k, int64_t depth, float* left) {
-  for (int64_t group = 0; group < rows; group += kBlockRows, left += depth * kBlockRows) {
-    const int64_t count = min(kBlockRows, rows - group), first = row + group;
-    const float* from = a.a + k * a.rows + first;
-    // Eight at a time: the two too many are overwritten by the next step, and read from the next row. The last
-    // steps have no such neighbours.
-    const int64_t quick = count == kBlockRows ? depth - 2 : 0;
-    Eight total = {};
-    int64_t step = 0;
-    for (; step < quick && (k + step + 1) * a.rows + 2 < a.depth * a.rows; ++step) {
-      Eight value;
-      memcpy(&value, from + step * a.rows, sizeof value);
-      memcpy(left + step * kBlockRows, &value, sizeof value);
-      total += value;
-    }
-    for (; step < depth; ++step)
-      for (int64_t i = 0; i < kBlockRows; ++i) {
-        const float value = i < count ? from[step * a.rows + i] : 0;
-        left[step * kBlockRows + i] = value;
-        total[i] += value;
+// An odd number of cache lines for a full block, so that blocks do not share the lines of the first cache.
+constexpr int64_t kBlockStride = kDepthBlock * kBlockRows + 16;
+
+// Blocks of six columns of `a` side by side: left[block][k][6], zero beyond. The rows of `a` are read along their
+// length, and added up in `totals`[block][8] on the way.
+void pack_left(const WeightGradient& a, int64_t row, int64_t rows, int64_t k, int64_t depth, float* left,
+               float* totals) {
+  const float* from = a.a + k * a.rows + row;
+  for (int64_t step = 0; step < depth; ++step, from += a.rows) {
+    // Eight at a time: the two too many are overwritten by the block's next step, and were read from within `a`.
+    const bool more = step + 1 < depth;
+    for (int64_t i = 0, block = 0; i < rows; i += kBlockRows, ++block) {
+      float* to = left + block * kBlockStride + step * kBlockRows;
+      Eight value = {};
+      if (i + kBlockRows <= rows && more) {
+        memcpy(&value, from + i, sizeof value);
+        memcpy(to, &value, sizeof value);
+      } else {
+        for (int64_t j = 0; j < min(kBlockRows, rows - i); ++j) value[j] = from[i + j];
+        memcpy(to, &value, sizeof(float) * kBlockRows);
       }
-    if (a.sums != nullptr && a.first_column == 0)
-      for (int64_t i = 0; i < count; ++i) a.sums[first + i] = (k > 0 ? a.sums[first + i] : 0) + total[i];
+      Eight total;
+      memcpy(&total, totals + 8 * block, sizeof total);
+      total += value;
+      memcpy(totals + 8 * block, &total, sizeof total);
+    }
   }
 }
 
@@ -46,13 +48,17 @@ void pack_left(const WeightGradient& a, int64_t row, int64_t rows, int64_t k, in
 
 void weight_gradient(const WeightGradient& a, int64_t begin, int64_t end) {
   const int64_t padded = (a.columns + kPanel - 1) / kPanel * kPanel, rows = end - begin;
+  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  float* totals = a.scratch + blocks * kBlockStride;
+  memset(totals, 0, sizeof(float) * 8 * blocks);
   for (int64_t k = 0; k < a.depth; k += kDepthBlock) {
     const int64_t depth = min(kDepthBlock, a.depth - k);
-    pack_left(a, begin, rows, k, depth, a.scratch);
+    pack_left(a, begin, rows, k, depth, a.scratch, totals);
     for (int64_t column = a.first_column; column < a.last_column; column += kPanel) {
       const float* panel = a.panels + k * padded + column * depth;
-      for (int64_t row = 0; row < rows; row += kBlockRows) {
-        const Left left{a.scratch + row * depth, 1, kBlockRows};
+      for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t row = block * kBlockRows;
+        const Left left{a.scratch + block * kBlockStride, 1, kBlockRows};
         float* c = a.c + (begin + row) * a.columns + column;
         const int64_t count = min(kBlockRows, rows - row), width = a.last_column - column;
         if (k > 0)
@@ -62,6 +68,8 @@ void weight_gradient(const WeightGradient& a, int64_t begin, int64_t end) {
       }
     }
   }
+  if (a.sums == nullptr || a.first_column > 0) return;
+  for (int64_t i = 0; i < rows; ++i) a.sums[begin + i] = totals[i / kBlockRows * 8 + i % kBlockRows];
 }
 
 }  // namespace fuseline::FUSELINE_ISA

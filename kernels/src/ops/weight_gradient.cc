@@ -8,16 +8,15 @@
 namespace fuseline {
 namespace {
 
-constexpr int64_t kRowBlock = 6;
-// A tile of c stays in a core's cache while the depth passes by.
-constexpr int64_t kTiles = 16, kSmallestTile = 24, kLargestTile = 96, kTileColumns = 768;
+// A tile of c stays in a core's cache while the depth passes by: enough of them to share out evenly, each large enough
+// to be worth packing for.
+constexpr int64_t kTiles = 16, kSmallestTile = 4, kLargestTile = 16, kTileColumns = 768;  // tiles in blocks of rows
 
-int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+int64_t pieces(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
-// Enough tiles to share out evenly, large enough to be worth packing for.
-int64_t tile_rows(int64_t rows, int64_t column_tiles) {
-  const int64_t wanted = std::max<int64_t>(kTiles / column_tiles, 2);
-  return std::clamp(rounded_up((rows + wanted - 1) / wanted, kRowBlock), kSmallestTile, kLargestTile);
+int64_t tiles_down(int64_t blocks, int64_t across) {
+  const int64_t wanted = std::min(pieces(kTiles, across), blocks / kSmallestTile);
+  return std::max<int64_t>({wanted, pieces(blocks, kLargestTile), 1});
 }
 
 void weight_gradient(const Context& context) {
@@ -32,22 +31,19 @@ void weight_gradient(const Context& context) {
     if (shared.sums != nullptr) std::memset(shared.sums, 0, sizeof(float) * rows);
     return;
   }
-  shared.panels = panel_memory.floats(depth * rounded_up(columns, routines().panel));
-  const int64_t blocks = (depth + kWeightGradientDepth - 1) / kWeightGradientDepth;
-  for_range(context.parallel(), blocks, kWeightGradientDepth * columns,
+  shared.panels = panel_memory.floats(depth * pieces(columns, routines().panel) * routines().panel);
+  for_range(context.parallel(), pieces(depth, kWeightGradientDepth), kWeightGradientDepth * columns,
             [&](int64_t begin, int64_t end) { routines().weight_gradient_pack(shared, begin, end); });
-  const int64_t across = (columns + kTileColumns - 1) / kTileColumns, tile = tile_rows(rows, across);
-  const int64_t tiles = (rows + tile - 1) / tile * across;
-  for_chunks(context.parallel(), tiles, tiles, [&](int64_t, int64_t begin, int64_t end) {
+  const int64_t blocks = pieces(rows, kWeightGradientRows), across = pieces(columns, kTileColumns);
+  const int64_t down = tiles_down(blocks, across);
+  for_chunks(context.parallel(), down * across, down * across, [&](int64_t index, int64_t, int64_t) {
     thread_local Scratch left_memory;
-    for (int64_t index = begin; index < end; ++index) {
-      WeightGradient arguments = shared;
-      arguments.scratch = left_memory.floats(kWeightGradientDepth * tile);
-      arguments.first_column = index % across * kTileColumns;
-      arguments.last_column = std::min(columns, arguments.first_column + kTileColumns);
-      const int64_t first_row = index / across * tile;
-      routines().weight_gradient(arguments, first_row, std::min(rows, first_row + tile));
-    }
+    const int64_t row = index / across, first = blocks * row / down, last = blocks * (row + 1) / down;
+    WeightGradient arguments = shared;
+    arguments.scratch = left_memory.floats((last - first) * kWeightGradientScratch);
+    arguments.first_column = index % across * kTileColumns;
+    arguments.last_column = std::min(columns, arguments.first_column + kTileColumns);
+    routines().weight_gradient(arguments, first * kWeightGradientRows, std::min(rows, last * kWeightGradientRows));
   });
 }
 
