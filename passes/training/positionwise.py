@@ -89,8 +89,33 @@ def _slice(model: Model, node: ir.Node, axis: int, rank: int) -> Axes | None:
     return {0: axis} if axes is not None and axis not in {int(a) % rank for a in axes} else None
 
 
-_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Pow", "Where", "Min", "Max", "And", "Or", "Not", "Equal", "Erf")
-_ELEMENTWISE += ("Tanh", "Sigmoid", "Relu", "Sqrt", "Neg", "Exp", "Reciprocal", "Identity", "Gelu", "FastGelu")
+_ELEMENTWISE = frozenset(
+    [
+        "Add",
+        "And",
+        "Div",
+        "Equal",
+        "Erf",
+        "Exp",
+        "FastGelu",
+        "Gelu",
+        "Identity",
+        "Max",
+        "Min",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Sigmoid",
+        "Sqrt",
+        "Sub",
+        "Tanh",
+        "Where",
+    ]
+)
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     "Cast": _first_operand,
