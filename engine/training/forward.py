@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import ModelError, did_you_mean
 from fuseline.engine.model import Model
 
-__all__ = ["SEED", "forward_model"]
+__all__ = ["SEED", "forward_model", "only_outputs"]
 
 SEED = "dropout.seed"
 """The graph input, int64 [1], from which operators derive what they drop in this step."""
@@ -36,6 +36,19 @@ def forward_model(model: Model, outputs: Sequence[str]) -> Model:
     _switch_off_seeded(graph)
     _remove_unneeded(graph)
     copy.facts = {k: v for k, v in copy.facts.items() if k not in ("optimizer", "updates", "established")}
+    return copy
+
+
+def only_outputs(model: Model, outputs: Collection[str]) -> Model:
+    """A copy of `model` that gives no other outputs, and computes nothing for others alone."""
+    copy = model.clone()
+    graph = copy.graph
+    dropped = [v for v in graph.outputs if v.name not in outputs]
+    graph.outputs[:] = [v for v in graph.outputs if v.name in outputs]
+    _remove_unneeded(graph)
+    for value in dropped:
+        if value.producer() is not None and not value.uses():
+            value.name = ""  # an optional output: its node has others, and can leave this one out
     return copy
 
 

@@ -14,7 +14,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.training import optimizer as names
 from fuseline.engine.training import settings as settings_
 from fuseline.engine.training.binding import Binding
-from fuseline.engine.training.forward import SEED, forward_model
+from fuseline.engine.training.forward import SEED, forward_model, only_outputs
 from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
 from fuseline.engine.training.optimizer import GraphOptimizer, updates
 from fuseline.engine.training.portability import check_portable
@@ -77,9 +77,11 @@ class TrainingStep:
         self._updates = updates(model)
         self._state = self._allocate()
         self._outputs = _forward_outputs(model)
-        self._train = Binding(self._session(model), self._state, self._targets())
+        self._written = self._targets()
+        self._trainings: dict[frozenset[str], Binding] = {}
         self._evaluations: dict[tuple[str, ...], Binding] = {}
         self._random = np.random.default_rng()
+        self._training([self._loss])  # what the runtime refuses, it refuses here
 
     # -- what there is
 
@@ -96,7 +98,7 @@ class TrainingStep:
     @property
     def inputs(self) -> list[str]:
         """What a batch has to hold."""
-        return [n for n in self._train.inputs if n not in (LOSS_GRADIENT, SEED)]
+        return [n for n in self._training([self._loss]).inputs if n not in (LOSS_GRADIENT, SEED)]
 
     @property
     def parameters(self) -> dict[str, Array]:
@@ -130,7 +132,7 @@ class TrainingStep:
 
         Ask for further `outputs` by name; natively `optimizer.gradient_norm` and `optimizer.applied` too.
         """
-        wanted = list(outputs) if outputs is not None else [str(self.model.facts["loss"])]
+        wanted = list(outputs) if outputs is not None else [self._loss]
         if self.optimizer is not None:
             if not apply and not self.optimizer.accumulate:
                 raise FuselineError(
@@ -140,7 +142,7 @@ class TrainingStep:
             self.settings.write(self._state, self.optimizer, self.model.parameters)
             self._state.arrays[names.APPLY][:] = apply
         feeds = {**batch, LOSS_GRADIENT: np.float32(loss_scale), SEED: self._seed(seed)}
-        return self._train.run(feeds, wanted)
+        return self._training(wanted).run(feeds, wanted)
 
     def evaluate(self, batch: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """The model's outputs on the current weights, in evaluation mode."""
@@ -218,6 +220,24 @@ class TrainingStep:
                 # The accumulated gradient is its buffer.
                 state.add(name, state.arrays[targets[name]])
         return targets
+
+    @property
+    def _loss(self) -> str:
+        return str(self.model.facts["loss"])
+
+    def _training(self, outputs: Sequence[str]) -> Binding:
+        """The step that computes what is asked for and what training needs: logits cost memory traffic."""
+        asked = frozenset(outputs)
+        if asked not in self._trainings:
+            known = {str(v.name) for v in self.model.graph.outputs}
+            unknown = sorted(asked - known)
+            if unknown:
+                listed = ", ".join(sorted(known))
+                raise ModelError(f"the graph has no output {unknown[0]!r}; it has {listed}")
+            kept = {*asked, *self._written, names.APPLIED}
+            model = only_outputs(self.model, kept)
+            self._trainings[asked] = Binding(self._session(model), self._state, self._written)
+        return self._trainings[asked]
 
     def _session(self, model: Model) -> ort.InferenceSession:
         return cache.get(with_inputs(model, self._state.arrays), optimize=self.optimize, threads=self.threads)
