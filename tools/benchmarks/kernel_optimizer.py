@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,25 +11,27 @@ import torch
 from fuseline.kernels.operator import Array
 from fuseline.tools.benchmarks.graphs import graph, native
 from fuseline.tools.benchmarks.kernel_cases import Case
-from fuseline.tools.benchmarks.timing import interleave
 
-__all__ = ["bandwidth", "optimizer_cases"]
+__all__ = ["Memory", "optimizer_cases"]
 
 
-def bandwidth(elements: int = 60_000_000, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Bytes per second of the fastest of three simple loops over memory far larger than the caches."""
-    a, b, c = (torch.ones(elements) for _ in range(3))
-    seconds = interleave(
-        {
+class Memory:
+    """Simple loops over memory far larger than the caches: what a kernel bound by memory is measured by."""
+
+    _BYTES: ClassVar[dict[str, int]] = {"copy": 8, "triad": 12, "scale": 8}  # per element
+
+    def __init__(self, elements: int = 60_000_000) -> None:
+        self._elements = elements
+        a, b, c = (torch.ones(elements) for _ in range(3))
+        self.variants: dict[str, Callable[[], object]] = {
             "copy": lambda: a.copy_(b),
             "triad": lambda: torch.add(b, c, alpha=3.0, out=a),
             "scale": lambda: a.mul_(1.0001),
-        },
-        rounds=5,
-        clock=clock,
-    )
-    moved = {"copy": 8, "triad": 12, "scale": 8}
-    return max(moved[name] * elements / seconds[name] for name in moved)
+        }
+
+    def bandwidth(self, seconds: Mapping[str, float]) -> float:
+        """Bytes per second of the fastest loop."""
+        return max(size * self._elements / seconds[name] for name, size in self._BYTES.items())
 
 
 def _shapes(elements: int) -> list[int]:

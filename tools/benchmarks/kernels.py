@@ -22,7 +22,7 @@ import torch
 from fuseline.kernels import instruction_set, require
 from fuseline.tools.benchmarks.kernel_cases import Case, row_cases
 from fuseline.tools.benchmarks.kernel_norms import norm_cases
-from fuseline.tools.benchmarks.kernel_optimizer import bandwidth, optimizer_cases
+from fuseline.tools.benchmarks.kernel_optimizer import Memory, optimizer_cases
 from fuseline.tools.benchmarks.kernel_products import product_cases
 from fuseline.tools.benchmarks.timing import interleave
 from fuseline.tools.console import console, print_json
@@ -47,17 +47,17 @@ def main() -> int:
     threads = 1 if arguments.cpu_time else arguments.threads
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     torch.set_num_threads(threads)
-    limit = bandwidth(clock=clock)
+    memory = Memory()
     rows = []
     if not arguments.json:
-        console.print(_header(limit, threads))
+        console.print(_header(threads))
     for case in _every(threads):
         if arguments.only in case.name:
-            rows.append(_measure(case, limit, clock))
+            rows.append(_measure(case, memory, clock))
             if not arguments.json:
                 console.print(_line(rows[-1]))
     if arguments.json:
-        print_json({"bandwidth": limit, "instruction_set": instruction_set(), "cases": rows})
+        print_json({"instruction_set": instruction_set(), "cases": rows})
     missed = [row["case"] for row in rows if row["missed"]]
     for name in missed:
         sys.stderr.write(f"missed: {name}\n")
@@ -70,13 +70,15 @@ def _every(threads: int) -> Iterator[Case]:
     return itertools.chain(*optimizers, *(family(threads) for family in families))
 
 
-def _measure(case: Case, limit: float, clock: Callable[[], float]) -> dict[str, Any]:
-    seconds = interleave(case.variants, clock=clock)
+def _measure(case: Case, memory: Memory, clock: Callable[[], float]) -> dict[str, Any]:
+    loops = memory.variants if case.bytes else {}
+    times = interleave({**case.variants, **loops}, clock=clock)
+    seconds = {name: times[name] for name in case.variants}
     ours = seconds["fuseline"]
     row: dict[str, Any] = {"case": case.name, "milliseconds": {n: s * 1e3 for n, s in seconds.items()}}
     row["speedup"] = {name: value / ours for name, value in seconds.items() if name != "fuseline"}
     if case.bytes:
-        row["of_bandwidth"] = case.bytes / ours / limit
+        row["of_bandwidth"] = case.bytes / ours / memory.bandwidth(times)
     if case.flops:
         row["gflops"] = case.flops / ours / 1e9
     row["missed"] = _missed(case.name, row)
@@ -93,8 +95,8 @@ def _missed(name: str, row: dict[str, Any]) -> bool:
 _COLUMNS = ("fuseline ms", "onnxruntime ms", "torch ms", "× onnxruntime", "× torch", "of limit", "GFLOP/s")
 
 
-def _header(limit: float, threads: int) -> str:
-    title = f"{threads} threads, {instruction_set()}, {limit / 1e9:.1f} GB/s"
+def _header(threads: int) -> str:
+    title = f"{threads} threads, {instruction_set()}"
     return f"{title:44}" + "".join(f"{column:>15}" for column in _COLUMNS)
 
 
