@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from fuseline.engine.errors import ModelError, did_you_mean
 from fuseline.engine.model import Model
+from fuseline.engine.training.optimizer import WAITS_FOR
 
 __all__ = ["SEED", "forward_model", "only_outputs"]
 
@@ -45,6 +46,10 @@ def only_outputs(model: Model, outputs: Collection[str]) -> Model:
     graph = copy.graph
     dropped = [v for v in graph.outputs if v.name not in outputs]
     graph.outputs[:] = [v for v in graph.outputs if v.name in outputs]
+    names = {v.name for v in dropped}
+    for node in graph:
+        if node.metadata_props.get(WAITS_FOR) in names and node.inputs[0] is not None:
+            node.outputs[0].replace_all_uses_with(node.inputs[0])
     _remove_unneeded(graph)
     for value in dropped:
         if value.producer() is not None and not value.uses():

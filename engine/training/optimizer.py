@@ -17,6 +17,7 @@ __all__ = [
     "LEARNING_RATE",
     "MAX_NORM",
     "STEP",
+    "WAITS_FOR",
     "WEIGHT_DECAY",
     "GraphOptimizer",
     "add_update",
@@ -39,6 +40,8 @@ APPLY = "optimizer.apply"
 """bool [1]: whether to update now; False only accumulates."""
 APPLIED = "optimizer.applied"
 GRADIENT_NORM = "optimizer.gradient_norm"
+WAITS_FOR = "fuseline.waits_for"
+"""Metadata of a node that makes the update wait for an output: that output's name."""
 
 _FACT = "optimizer"
 _UPDATES = "updates"

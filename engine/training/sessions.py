@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 import onnxruntime as ort
@@ -29,14 +28,13 @@ class SessionCache:
         *,
         optimize: str,
         threads: int | None,
-        options: Callable[[Any], None] | None = None,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> ort.InferenceSession:
         """A session on the model; one made before from the same graph and settings is used again."""
-        key = _key(model, optimize, threads)
-        if options is not None:
-            return session(model, optimize=optimize, threads=threads, options=options)
+        key = _key(model, optimize, threads, providers)
         if key not in self._sessions:
-            self._sessions[key] = session(model, optimize=optimize, threads=threads)
+            made = session(model, optimize=optimize, threads=threads, providers=providers)
+            self._sessions[key] = made
         self._sessions.move_to_end(key)
         while len(self._sessions) > self.capacity:
             self._sessions.popitem(last=False)
@@ -69,7 +67,7 @@ def with_inputs(model: Model, names: Iterable[str]) -> Model:
     return copy
 
 
-def _key(model: Model, optimize: str, threads: int | None) -> str:
+def _key(model: Model, optimize: str, threads: int | None, providers: Sequence[str]) -> str:
     text = hashlib.sha256(ir.to_proto(model.ir).SerializeToString(deterministic=True))
-    text.update(f"{optimize}|{threads}".encode())
+    text.update(f"{optimize}|{threads}|{','.join(providers)}".encode())
     return text.hexdigest()

@@ -14,6 +14,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.training import optimizer as names
 from fuseline.engine.training import settings as settings_
 from fuseline.engine.training.binding import Binding
+from fuseline.engine.training.devices import Device, providers_for
 from fuseline.engine.training.forward import SEED, forward_model, only_outputs
 from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
 from fuseline.engine.training.optimizer import GraphOptimizer, updates
@@ -48,6 +49,8 @@ class TrainingStep:
       if something may move them (DeepSpeed does); it costs next to nothing when nothing moved. Values whose
       layout a pass changed are copied in; let the module's parameters be views of `parameters` to avoid it.
     - `batch`: graph input → torch tensor or array, any shapes that the graph's dynamic axes allow.
+    - `device`: "cuda" runs the same graph on ONNX Runtime's CUDA provider; the state stays in the caller's
+      memory, so every step copies it there and back.
     - `seed`: makes dropout reproducible; without one, each run draws its own.
     - `loss_scale` multiplies all gradients (1/accumulation steps, or a loss scale).
     - `state_dict` / `load_state_dict`: original names; `optimizer_state` / `load_optimizer_state`: moments by
@@ -61,6 +64,7 @@ class TrainingStep:
         threads: int | None = None,
         optimize: str = "all",
         runtime: Literal["training", "stock"] = "training",
+        device: Device = "cpu",
         settings: OptimizerSettings | None = None,
     ) -> None:
         if "differentiated" not in model.established():
@@ -71,6 +75,7 @@ class TrainingStep:
             check_portable(model)
         self.model = model
         self.threads = threads
+        self._providers = providers_for(device, model)
         self.optimize = optimize
         self.settings = settings or OptimizerSettings()
         self.optimizer = GraphOptimizer.of(model)
@@ -240,7 +245,8 @@ class TrainingStep:
         return self._trainings[asked]
 
     def _session(self, model: Model) -> ort.InferenceSession:
-        return cache.get(with_inputs(model, self._state.arrays), optimize=self.optimize, threads=self.threads)
+        bound = with_inputs(model, self._state.arrays)
+        return cache.get(bound, optimize=self.optimize, threads=self.threads, providers=self._providers)
 
     def _seed(self, seed: int | None) -> Array:
         drawn = seed if seed is not None else int(self._random.integers(2**31 - 1))

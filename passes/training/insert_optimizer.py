@@ -143,6 +143,7 @@ def _after_all_outputs(
         for node in (size, zero, done, both):
             rewriter.adopt(graph, node, replaces=[])
             graph.append(node)
+        both.metadata_props[names.WAITS_FOR] = str(output.name)
         apply = both.outputs[0]
     return apply
 

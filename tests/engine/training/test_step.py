@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 import torch
 
@@ -10,12 +11,16 @@ from fuseline.engine.errors import FuselineError, ModelError
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.training.devices import providers_for
+from fuseline.engine.training.forward import only_outputs
+from fuseline.engine.training.optimizer import updates
 from fuseline.engine.training.sessions import SessionCache, cache
 from fuseline.engine.training.settings import OptimizerSettings
 from fuseline.engine.training.step import TrainingStep
 
 GRADIENTS = "complete-layer-norm,complete-cross-entropy,differentiate"
 STOCK = f"{GRADIENTS},insert-optimizer{{kernels=false}}"
+NATIVE = f"{GRADIENTS},insert-optimizer"
 STOCK_SGD = f"{GRADIENTS},insert-optimizer{{kernels=false,kind=sgd}}"
 STOCK_ACCUMULATING = f"{GRADIENTS},accumulate-gradients,insert-optimizer{{kernels=false}}"
 
@@ -54,14 +59,14 @@ NAMES = {
 }
 
 
-def exported(net: Net, pipeline: str) -> Model:
+def exported(net: Net, pipeline: str, text: str = TEXT) -> Model:
     """The network's graph after `pipeline`."""
     parameters = {NAMES[n]: p.detach().numpy().copy() for n, p in net.named_parameters()}
     declared = ", ".join(
         f"float[{','.join(map(str, a.shape))}] {n} = {{{','.join(map(repr, a.ravel().tolist()))}}}"
         for n, a in parameters.items()
     )
-    model = Model.from_text(TEXT.replace("logits)\n", f"logits)\n<{declared}>\n", 1))
+    model = Model.from_text(text.replace("logits)\n", f"logits)\n<{declared}>\n", 1))
     for name, value in NAMES.items():
         model.parameters.add(Parameter(name=name, value=value, shape=parameters[value].shape))
     model.facts["train"] = True
@@ -189,3 +194,31 @@ def test_sessions_are_shared_and_bounded(net: Net) -> None:
     for pipeline in (GRADIENTS, STOCK):
         small.get(exported(net, pipeline), optimize="none", threads=1)
     assert len(small) == 1
+
+
+def test_a_device_that_is_not_there_is_refused(net: Net) -> None:
+    with pytest.raises(FuselineError, match="has no CUDAExecutionProvider"):
+        TrainingStep(exported(net, GRADIENTS), device="cuda")
+
+
+def test_operators_for_the_cpu_are_refused_elsewhere(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    with pytest.raises(ModelError, match=r"exist for the CPU only: Fused"):
+        providers_for("cuda", exported(net, NATIVE))
+    stock = exported(net, STOCK)
+    assert providers_for("cuda", stock) == ("CUDAExecutionProvider", "CPUExecutionProvider")
+
+
+def test_what_is_not_asked_for_is_not_computed(net: Net) -> None:
+    text = TEXT.replace("logits = Gemm", "z = Gemm").replace(
+        "(logits, labels)\n", "(z, labels)\n  logits = Sigmoid(z)\n"
+    )
+    whole = exported(net, STOCK, text)
+    assert any(node.op_type == "Sigmoid" for node in whole.graph)
+    pruned = only_outputs(whole, ["loss", "optimizer.applied", *updates(whole)])
+    assert not any(node.op_type == "Sigmoid" for node in pruned.graph)
+    step = TrainingStep(whole, threads=1)
+    x, labels = np.ones((2, 6), np.float32), np.array([0, 1])
+    assert set(step.run({"x": x, "labels": labels}, ["loss", "logits"])) == {"loss", "logits"}
+    with pytest.raises(ModelError, match="no output 'logit'; it has"):
+        step.run({"x": x, "labels": labels}, ["logit"])
