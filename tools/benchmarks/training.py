@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from rich.table import Table
 
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.training.sessions import cache
 from fuseline.engine.training.settings import OptimizerSettings
 from fuseline.engine.training.step import TrainingStep
 from fuseline.exporters import export
@@ -73,6 +75,7 @@ def _measure(case: TrainingCase, arguments: argparse.Namespace) -> dict[str, Any
         if abs(loss - reference) > _TOLERANCE * abs(reference):
             raise SystemExit(f"{case.name}: {name} has the loss {loss}, torch eager {reference}")
     seconds = interleave(steps, rounds=arguments.rounds)
+    _release(steps)
     best = min((s, n) for n, s in seconds.items() if n.startswith("torch"))
     return {
         "case": case.name,
@@ -82,6 +85,14 @@ def _measure(case: TrainingCase, arguments: argparse.Namespace) -> dict[str, Any
         "ratio": round(best[0] / seconds["fuseline"], 3),
         "ratio to stock": round(seconds["stock onnxruntime"] / seconds["fuseline"], 3),
     }
+
+
+def _release(steps: dict[str, Step]) -> None:
+    """Give the memory of this configuration back before the next one is built."""
+    steps.clear()
+    cache.clear()
+    torch.compiler.reset()
+    gc.collect()
 
 
 def _variants(case: TrainingCase, arguments: argparse.Namespace) -> Iterator[tuple[str, Step]]:
