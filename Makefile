@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-slow lint format clean bench bench-simplify bench-kernels bench-training \
+.PHONY: help env demo test test-without-kernels test-slow lint format clean bench bench-simplify bench-kernels bench-training \
         bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
         distributed kill-resume
 
@@ -40,6 +40,9 @@ demo: $(VENV)/.data  ## Export, transform, diff, train and save a real model (ab
 
 test: env  ## The whole suite (under 15 minutes on 2 cores)
 	$(RUN) pytest -n 2 -m 'not slow'
+
+test-without-kernels: env  ## The suite as on a machine where the native library was not built
+	FUSELINE_KERNELS=off $(RUN) pytest -n 2 -m 'not slow'
 
 test-slow: $(VENV)/.data  ## Checks that take minutes each
 	$(RUN) pytest -m slow

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fuseline import kernels
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.runtime import run, session
 
-pytestmark = pytest.mark.skipif(not kernels.available(), reason="the native operators are not built")
+pytestmark = pytest.mark.native
 
 ATTENTION = """
     tq = Transpose<perm = [1,0]>(wq)

@@ -73,7 +73,7 @@ def test_gradients_of_more_architectures_equal_torchs(name: str, pipeline: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not available(), reason="the native operators are not built")
+@pytest.mark.native
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_a_hundred_steps_follow_torchs_losses(name: str) -> None:
     model, graph = exported(name)
@@ -90,7 +90,7 @@ def test_a_hundred_steps_follow_torchs_losses(name: str) -> None:
         np.testing.assert_allclose(step.run(inputs)["loss"], loss.item(), rtol=1e-3)
 
 
-@pytest.mark.skipif(not available(), reason="the native operators are not built")
+@pytest.mark.native
 def test_the_finished_graph_needs_no_training_build() -> None:
     _, graph = exported("bert")
     finished = Pipeline.resolve("training,insert-optimizer").run(graph).model
