@@ -42,7 +42,6 @@ def test_model_folder_without_config(table: Path, tmp_path: Path) -> None:
     assert "holds no config.json" in str(result.exception)
 
 
-@pytest.mark.slow
 def test_whole_run(table: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     _tiny_model(folder)

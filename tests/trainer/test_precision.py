@@ -11,6 +11,7 @@ import torch
 from trainer_harness import PIPELINE, arguments, make, rows, train
 
 from fuseline.engine import runtime
+from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
 from fuseline.exporters import zoo
@@ -46,7 +47,7 @@ def test_denied_nodes_stay() -> None:
     assert "is denied" in result.records[0].rejections[0].reason
 
 
-@pytest.mark.parametrize("to", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("to", ["bf16", "fp16"])
 def test_trainer_trains_in_low_precision(to: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = zoo.build("bert")
     data = rows(model, 20)
@@ -60,13 +61,28 @@ def test_trainer_trains_in_low_precision(to: str, folder: Path, caplog: pytest.L
     assert all(w.dtype == torch.float32 for w in low.weights.values())
 
 
-@pytest.mark.slow
-def test_overflow_skips_the_step_and_lowers_the_scale(folder: Path) -> None:
+@pytest.mark.parametrize("optim", ["adamw_torch", "adamw_torch_fused", "adamw_fuseline"])
+def test_overflow_skips_the_step_and_lowers_the_scale(optim: str, folder: Path) -> None:
     model = zoo.build("bert")
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    trainer: Any = make(model, arguments(folder, max_steps=1, fp16=True), train_dataset=rows(model, 8))
+    settings = {"fp16": True, "optim": optim, "warmup_steps": 0}
+    data = rows(model, 8)
+    trainer: Any = make(model, arguments(folder, max_steps=1, **settings), train_dataset=data)
     trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
     trainer.train()
-    assert trainer.accelerator.optimizer_step_was_skipped
     assert trainer.accelerator.scaler.get_scale() == 2.0**39
     assert all(torch.equal(before[n], p) for n, p in model.named_parameters())
+
+    trainer = make(model, arguments(folder, max_steps=25, **settings), train_dataset=data)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
+    trainer.train()
+    # It fell until the gradients fitted, and from then on the model was trained.
+    assert 2.0**15 <= trainer.accelerator.scaler.get_scale() < 2.0**39
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    assert not torch.equal(before["classifier.weight"], model.classifier.weight)
+
+
+def test_fp16_whole_step_is_refused(folder: Path) -> None:
+    model = zoo.build("bert")
+    with pytest.raises(FuselineError, match="fp16 needs a loss scale that changes from step to step"):
+        make(model, arguments(folder, fp16=True), whole_step=True)

@@ -13,7 +13,6 @@ import torch
 import transformers
 from trainer_harness import PIPELINE, Rows, arguments, assert_same, both, make, rows, train
 
-from fuseline.engine.errors import FuselineError
 from fuseline.exporters import zoo
 from fuseline.tools.trainer import Trainer
 
@@ -71,7 +70,6 @@ def test_predict_without_labels(folder: Path) -> None:
     assert trainer.bridge.counts["predict"] == 2
 
 
-@pytest.mark.slow
 def test_frozen_layers_get_no_gradient(folder: Path) -> None:
     model = zoo.build("bert")
     for parameter in model.bert.embeddings.parameters():
@@ -133,63 +131,6 @@ def test_saved_model_loads_in_stock_and_onnx_runs(folder: Path) -> None:
     assert {n.domain for n in trainer.compiler.inference(model).nodes()} <= {""}
 
 
-@pytest.mark.parametrize(
-    "optim", ["adamw_fuseline", "sgd", pytest.param("adafactor", marks=pytest.mark.slow)]
-)
-def test_optimizers(optim: str, folder: Path) -> None:
-    model = zoo.build("bert")
-    data = rows(model, 20)
-    settings = {"max_steps": 6, "adam_epsilon": 1e-6}
-    ours = {"fallback": "error", "pipeline": PIPELINE}
-    mine = train(Trainer, model, arguments(folder, optim=optim, **settings), data, **ours)
-    stock_name = "adamw_torch" if optim == "adamw_fuseline" else optim
-    stock = train(transformers.Trainer, model, arguments(folder, optim=stock_name, **settings), data)
-    # Adafactor steps at full length in directions whose gradient is rounding alone (the keys' bias).
-    assert_same(stock, mine, relative=1e-4, absolute=1.0 if optim == "adafactor" else 1e-4)
-    assert (
-        type(mine.trainer.optimizer.optimizer).__name__
-        == {
-            "adamw_fuseline": "FusedAdamW",
-            "sgd": "SGD",
-            "adafactor": "Adafactor",
-        }[optim]
-    )
-
-
-def test_fallback_warns_once_and_trains_in_torch(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = zoo.build("bert")
-    _break_export(monkeypatch)
-    with caplog.at_level("WARNING"):
-        stock, mine = both(
-            model,
-            arguments(folder, max_steps=4),
-            rows(model, 12),
-            ours={"fallback": "torch", "cache_dir": "off"},
-        )
-    assert_same(stock, mine, relative=0, absolute=0)
-    warned = [r for r in caplog.records if "cannot run on ONNX Runtime" in r.getMessage()]
-    assert len(warned) == 1
-    assert "layer.0 uses an operator without a gradient" in warned[0].getMessage()
-    assert mine.trainer.bridge.blocked is not None
-
-
-def test_fallback_error_refuses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _break_export(monkeypatch)
-    model = zoo.build("bert")
-    trainer = make(model, arguments(folder), train_dataset=rows(model, 8), cache_dir="off")
-    with pytest.raises(FuselineError, match=r"layer\.0 uses an operator"):
-        trainer.train()
-
-
-def _break_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise FuselineError("layer.0 uses an operator without a gradient")
-
-    monkeypatch.setattr("fuseline.tools.trainer.compiler.export", refuse)
-
-
 def test_copies_of_the_model_are_torch_models(folder: Path) -> None:
     model = zoo.build("bert")
     make(model, arguments(folder))
@@ -198,7 +139,6 @@ def test_copies_of_the_model_are_torch_models(folder: Path) -> None:
     assert copied.forward.__self__ is copied
 
 
-@pytest.mark.slow
 def test_search_exports_once(folder: Path) -> None:
     pytest.importorskip("optuna")
     built = zoo.build("bert")

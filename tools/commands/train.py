@@ -119,7 +119,11 @@ def _trainer(
     if classify:
         names = dict(enumerate(texts.labels))
         model = transformers.AutoModelForSequenceClassification.from_pretrained(
-            folder, num_labels=len(names), id2label=names, label2id={v: k for k, v in names.items()}
+            folder,
+            id2label=names,
+            label2id={v: k for k, v in names.items()},
+            # A head for other labels makes room for a new one; transformers says so.
+            ignore_mismatched_sizes=True,
         )
         collator: Any = transformers.DataCollatorWithPadding(tokenizer)
     else:

@@ -125,15 +125,21 @@ class Bridge:
         assert self._output_type is not None
         return self._output_type(**results) if call.return_dict else tuple(results.values())
 
-    def compile(self, batch: Mapping[str, Any]) -> None:
-        """Make the graphs that calls with such a batch need, in training and in evaluation."""
+    def compile(self, batch: Mapping[str, Any], native: Variant | None = None) -> None:
+        """Make the graphs that calls with such a batch need, in training and in evaluation.
+
+        `native` is the training graph with the optimizer in it, if there is to be one.
+        """
         try:
             call = read_call(self.__signature__, (), batch)
             self._probe(call)
             self._watch_frozen()
             labelled = all(name in call.tensors for name in self._compiler.labels(self.model))
-            for training in (True, False):
-                self._ready(self._variant(labelled, training))
+            if native is None:
+                self._ready(self._variant(labelled, training=True))
+            elif self._native is None:
+                self._native = self._make_native(call, native)
+            self._ready(self._variant(labelled, training=False))
         except Unsuited as reason:
             self._note(str(reason), training=True)
         except FuselineError as error:
@@ -176,8 +182,8 @@ class Bridge:
         self,
         batch: Mapping[str, Any],
         *,
+        variant: Variant,
         divisor: int,
-        accumulate: bool,
         apply: bool,
         adopt: Callable[..., None],
     ) -> tuple[Tensor, Tensor] | None:
@@ -190,7 +196,7 @@ class Bridge:
         try:
             call = read_call(self.__signature__, (), batch)
             if self._native is None:
-                self._native = self._make_native(call, accumulate)
+                self._native = self._make_native(call, variant)
             adopt(self._native)
             feeds = complete(call.tensors, _declared(self._native.graph))
         except Unsuited as reason:
@@ -204,10 +210,10 @@ class Bridge:
         self.counts["native"] += 1
         return loss * factor, norm
 
-    def _make_native(self, call: Call, accumulate: bool) -> NativeStep:
+    def _make_native(self, call: Call, variant: Variant) -> NativeStep:
         self._probe(call)
         with self.detached():
-            graph = self._compiler.native(self.model, accumulate=accumulate)
+            graph = self._compiler.native(self.model, variant)
         return NativeStep(self.model, graph, threads=torch.get_num_threads())
 
     # -- what has to be known before the first run

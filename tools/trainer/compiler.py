@@ -87,9 +87,8 @@ class Compiler:
         self._runners.move_to_end(f"{key}/{threads}")
         return known
 
-    def native(self, model: nn.Module, *, accumulate: bool) -> Model:
-        """The graph of the native step, without weights."""
-        variant: Variant = "native-accumulating" if accumulate else "native"
+    def native(self, model: nn.Module, variant: Variant) -> Model:
+        """The graph of a native step, without weights."""
         base = self._key(model)
         return self._graphs(model, variant, base, digest({"model": base, "variant": variant}))[0]
 

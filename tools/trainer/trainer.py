@@ -83,7 +83,7 @@ class _OnnxRuntime:
 
     def compile(self, batch: Mapping[str, Any]) -> None:
         """Make the graphs for batches like this one now, of training and of evaluation."""
-        self.bridge.compile(batch)
+        self.bridge.compile(batch, self._whole_step.variant if self._whole_step is not None else None)
 
     def save_onnx(self, path: str | os.PathLike[str]) -> Path:
         """Write the inference graph with the trained weights; it runs on any onnxruntime."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from fuseline.engine.errors import FuselineError
 from fuseline.tools.trainer.arguments import ADAMW
 from fuseline.tools.trainer.bridge import Bridge
+from fuseline.tools.trainer.compiler import Variant
 from fuseline.tools.trainer.native import NativeAdamW, NativeStep
 
 __all__ = ["WholeStep", "check_possible"]
@@ -45,6 +46,11 @@ class WholeStep:
         #: The last norm of the gradients before clipping; None while nothing ran natively.
         self.norm: Tensor | None = None
 
+    @property
+    def variant(self) -> Variant:
+        """The graph that this takes."""
+        return "native-accumulating" if self._trainer.args.gradient_accumulation_steps > 1 else "native"
+
     def optimizer_class(self) -> tuple[type[NativeAdamW], dict[str, Any]]:
         """What the stock trainer makes its optimizer with."""
         args = self._trainer.args
@@ -62,8 +68,8 @@ class WholeStep:
         counted = trainer.model_accepts_loss_kwargs and items is not None
         done = bridge.native_step(
             {**batch, "num_items_in_batch": items} if counted else batch,
+            variant=self.variant,
             divisor=1 if counted else trainer.current_gradient_accumulation_steps,
-            accumulate=trainer.args.gradient_accumulation_steps > 1,
             apply=apply,
             adopt=self._configure,
         )
