@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trainer_harness import arguments, make, rows
+import torch
+import transformers
+from torch import Tensor
+from trainer_harness import arguments, assert_same, both, make, rows
 
 from fuseline.engine.model import Model
 from fuseline.exporters import zoo
 from fuseline.tools.trainer import CompileCache, Compiler, Settings
+from fuseline.tools.trainer.sources import source_hashes
 
 GRAPH = '<ir_version: 10, opset_import: ["" : 18]> agraph (float[N] x) => (float[N] y) { y = Relu(x) }'
 
@@ -27,7 +32,7 @@ def test_second_start_compiles_nothing(folder: Path) -> None:
 
 def test_what_matters_changes_the_key() -> None:
     def key(name: str = "bert", pipeline: str = "training-stock", **changes: Any) -> str:
-        return Compiler(Settings(pipeline=pipeline))._key(zoo.build(name, **changes))
+        return Compiler(Settings(pipeline=pipeline)).key(zoo.build(name, **changes))
 
     base = key()
     assert key() == base
@@ -39,10 +44,88 @@ def test_what_matters_changes_the_key() -> None:
     frozen = zoo.build("bert")
     frozen.classifier.weight.requires_grad_(False)
     compiler = Compiler(Settings(pipeline="training-stock"))
-    assert compiler._key(frozen) != base
+    assert compiler.key(frozen) != base
     scaled = zoo.build("bert")
     scaled.bert.encoder.layer[0].attention.self.scaling = 0.1
-    assert compiler._key(scaled) != base
+    assert compiler.key(scaled) != base
+
+
+class ScaledForSequenceClassification(transformers.BertForSequenceClassification):
+    """A classifier with values of every kind that a trace may bake in."""
+
+    def __init__(self, *, seed: int = 0, buffer: float = 1.0, loose: float = 1.0, listed: float = 1.0) -> None:
+        torch.manual_seed(seed)
+        super().__init__(zoo.config("bert", num_hidden_layers=1))
+        self.register_buffer("buffer", torch.full((64,), buffer))
+        self.loose = torch.full((3,), loose)
+        self.listed = [listed]
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Any:
+        pooled = self.bert(input_ids, attention_mask, token_type_ids).pooler_output
+        logits = self.classifier(pooled * (self.buffer * 2 + 1)) * self.loose * self.listed[0]
+        loss = torch.nn.functional.cross_entropy(logits, labels)
+        return transformers.modeling_outputs.SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+@pytest.mark.parametrize("freeze, whole_step", [(False, False), (True, False), (True, True)])
+def test_nothing_stale_is_found(freeze: bool, whole_step: bool, folder: Path) -> None:
+    """Models that differ only in values, one after the other over one cache: each trains as in torch."""
+    hits = []
+    for values in ({}, {"buffer": 3.0}, {"loose": 2.0}, {"listed": 0.5}, {"seed": 1}):
+        model = ScaledForSequenceClassification(**values)
+        if freeze:
+            model.bert.requires_grad_(False)
+        args = arguments(folder, max_steps=3, warmup_steps=0)
+        ours = {"cache_dir": folder / "cache", "whole_step": whole_step}
+        stock, mine = both(model, args, rows(model, 12), ours=ours)
+        assert_same(stock, mine, relative=1e-5, absolute=1e-5)
+        hits.append(mine.trainer.compiler.counts["cache hits"])
+    # Weights are fed, frozen or not; everything else is part of the graph.
+    assert hits == [0, 0, 0, 0, 1]
+
+
+def test_values_that_change_between_runs_are_seen(folder: Path) -> None:
+    model = ScaledForSequenceClassification()
+    data = rows(model, 8)
+    trainer = make(model, arguments(folder), eval_dataset=data)
+    before = trainer.evaluate()["eval_loss"]
+    for change in (model.buffer.zero_, lambda: setattr(model, "listed", [5.0])):
+        change()
+        found = trainer.evaluate()["eval_loss"]
+        with trainer.bridge.detached(), torch.no_grad():
+            expected = float(model.eval()(**data.batch).loss)
+        assert found == pytest.approx(expected, rel=1e-5)
+        assert found != pytest.approx(before, rel=1e-5)
+
+
+def test_code_that_the_model_uses_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model's own file, that of a layer in it, and a function that this one calls from a third file."""
+    monkeypatch.syspath_prepend(tmp_path)
+    texts = {
+        "own_model": "import torch\nfrom own_layer import Layer\nclass Model(torch.nn.Sequential):\n"
+        "    def __init__(self):\n        super().__init__(Layer())\n",
+        "own_layer": "import torch, own_function\nclass Layer(torch.nn.Linear):\n"
+        "    def __init__(self):\n        super().__init__(2, 2)\n",
+        "own_function": "def twice(x):\n    return 2 * x\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    model = importlib.import_module("own_model").Model()
+    before = source_hashes(model)
+    assert before.keys() == texts.keys()
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text + "# another line\n")
+        after = source_hashes(model)
+        assert {n for n in before if before[n] != after[n]} == {name}
+        before = after
 
 
 def test_broken_entries_are_made_again(tmp_path: Path) -> None:
@@ -79,3 +162,18 @@ def test_off_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("FUSELINE_CACHE", str(tmp_path))
     assert CompileCache.at("off").folder is None
     assert CompileCache.at(None).folder == tmp_path / "graphs"
+
+
+def test_training_leaves_the_key_alone(folder: Path) -> None:
+    """Otherwise what was compiled ahead would be compiled again."""
+    model = zoo.build("bert")
+    data = rows(model, 8)
+    for whole_step in (False, True):
+        trainer = make(
+            model, arguments(folder, max_steps=2), train_dataset=data, eval_dataset=data, whole_step=whole_step
+        )
+        trainer.compile({name: tensor[:4] for name, tensor in data.batch.items()})
+        compiled = dict(trainer.compiler.counts)
+        trainer.train()
+        trainer.evaluate()
+        assert dict(trainer.compiler.counts) == compiled

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
+import onnxruntime
 import pytest
+import transformers
 from typer.testing import CliRunner
 
 from fuseline.engine.errors import FuselineError
@@ -31,6 +34,33 @@ def test_reading_splitting_and_balancing(table: Path) -> None:
     assert sum(balanced(texts, 10, seed=0).targets) == 5
 
 
+def test_every_format_reads_the_same(table: Path, tmp_path: Path) -> None:
+    rows = list(csv.DictReader(TABLE.splitlines()))
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    (tmp_path / "data.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    (tmp_path / "data.tsv").write_text(TABLE.replace(",", "\t"))
+    for suffix in ("json", "jsonl", "tsv"):
+        assert read_texts(tmp_path / f"data.{suffix}") == read_texts(table)
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text"', "line 2 is no JSON"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n[1]', "line 2 is no object but list"),
+        ("a.json", '{"text": "a"}', "holds no list of objects"),
+        ("a.json", "[1]", "entry 1 is no object but int"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}', "row 2 has no 'label'"),
+        ("a.csv", "text,label\n", "holds no rows"),
+        ("a.txt", "text", r"is neither \.csv, \.tsv, \.json nor \.jsonl"),
+    ],
+)
+def test_bad_tables_are_named(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(FuselineError, match=message):
+        read_texts(tmp_path / name)
+
+
 def test_wrong_column_is_named_with_a_hint(table: Path) -> None:
     with pytest.raises(FuselineError, match=r"no column 'lable'\n  hint: did you mean 'label'\?"):
         read_texts(table, label="lable")
@@ -43,27 +73,57 @@ def test_model_folder_without_config(table: Path, tmp_path: Path) -> None:
 
 
 def test_whole_run(table: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
+    """Four steps from the shell, then on from their checkpoint; the model loads, and runs as ONNX."""
+    folder, out = tmp_path / "model", tmp_path / "out"
     _tiny_model(folder)
-    out = tmp_path / "out"
-    options = ["--max-steps", "4", "--batch-size", "4", "--held-out", "0.2", "--json", "--fallback", "error"]
-    result = CliRunner().invoke(app, ["train", str(folder), str(table), "-o", str(out), *options])
+    fixed = [str(folder), str(table), "-o", str(out), "--batch-size", "4", "--held-out", "0.2"]
+    fixed += ["--fallback", "error"]
+    result = CliRunner().invoke(app, ["train", *fixed, "--max-steps", "4", "--json"])
     assert result.exception is None, result.output
     summary = json.loads(result.output[result.output.index("{\n") :])
     assert summary["ran_on"] == "ONNX Runtime"
     assert summary["steps"] == 4
-    assert (out / "model.safetensors").is_file()
-    assert (out / "model.onnx").is_file()
+    assert summary["runs"]["step"] == 4
+    assert 0 <= summary["eval_accuracy"] <= 1
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(out)
+    assert loaded.config.id2label == {0: "bad", 1: "good"}
+    session = onnxruntime.InferenceSession(out / "model.onnx", providers=["CPUExecutionProvider"])
+    assert [o.name for o in session.get_outputs()] == ["logits"]
+
+    result = CliRunner().invoke(app, ["train", *fixed, "--max-steps", "6", "--resume"])
+    assert result.exception is None, result.output
+    table_rows = {
+        cells[1].strip(): cells[2].strip()
+        for line in result.output.splitlines()
+        if len(cells := line.replace("┃", "│").split("│")) == 4
+    }
+    assert table_rows["steps"] == "6"
+    assert table_rows["ran on"] == "ONNX Runtime"
+    assert table_rows["runs"].startswith("step 2")
+    assert float(table_rows["eval accuracy"]) <= 1
 
 
-def _tiny_model(folder: Path) -> None:
+def test_causal_language_model(table: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "model", tmp_path / "out"
+    _tiny_model(folder, "gpt2")
+    options = ["--task", "causal-lm", "--max-steps", "3", "--batch-size", "4", "--json", "--whole-step"]
+    result = CliRunner().invoke(
+        app, ["train", str(folder), str(table), "-o", str(out), "--fallback", "error", *options]
+    )
+    assert result.exception is None, result.output
+    summary = json.loads(result.output[result.output.index("{\n") :])
+    assert summary["runs"]["native"] == 3
+    assert summary["eval_loss"] > 0
+
+
+def _tiny_model(folder: Path, name: str = "bert") -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     words = {"[PAD]": 0, "[UNK]": 1, **{f"word{i}": i + 5 for i in range(7)}}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(
-        folder
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
     )
-    zoo.build("bert").save_pretrained(folder)
+    fast.save_pretrained(folder)
+    zoo.build(name).save_pretrained(folder)

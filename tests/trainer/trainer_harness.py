@@ -14,6 +14,7 @@ import transformers
 from torch import Tensor, nn
 
 from fuseline.exporters import zoo
+from fuseline.tools.campaigns.rows import Rows
 from fuseline.tools.trainer import Trainer, TrainingArguments
 
 #: What the trainers under test compile with.
@@ -37,19 +38,6 @@ class Record:
     norms: list[float] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     trainer: Any = None
-
-
-class Rows(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """A batch as a data set of its rows."""
-
-    def __init__(self, batch: dict[str, Tensor]) -> None:
-        self.batch = batch
-
-    def __len__(self) -> int:
-        return len(next(iter(self.batch.values())))
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {name: tensor[index] for name, tensor in self.batch.items()}
 
 
 def rows(model: nn.Module, count: int, length: int = 8, seed: int = 0) -> Rows:

@@ -1,6 +1,8 @@
 """Kill -9 a training run at a random moment, resume it, and compare the end bit by bit; many times.
 
-python -m fuseline.tools.campaigns.kill_resume --kills 20
+    python -m fuseline.tools.campaigns.kill_resume [--kills 20] [--mode torch] [--mode whole-step]
+
+The model has dropout; the optimizer is torch's, or runs inside the graph.
 """
 
 from __future__ import annotations
@@ -22,24 +24,16 @@ import transformers
 
 from fuseline.engine.files import atomic_write
 from fuseline.exporters import zoo
+from fuseline.tools.campaigns.rows import Rows
 from fuseline.tools.console import console
 from fuseline.tools.trainer import Trainer, TrainingArguments
 from fuseline.tools.trainer.checkpoints import MARK, last_complete
 
 STEPS, SAVE_EVERY = 24, 3
+MODES = ("torch", "whole-step")
+Chosen = dict[str, Any]
 # A fork starts in milliseconds what importing everything again would take seconds for.
 _processes = multiprocessing.get_context("fork")
-
-
-class Rows(torch.utils.data.Dataset[Any]):
-    def __init__(self, batch: dict[str, torch.Tensor]) -> None:
-        self.batch = batch
-
-    def __len__(self) -> int:
-        return len(self.batch["labels"])
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        return {name: tensor[index] for name, tensor in self.batch.items()}
 
 
 class Progress(transformers.TrainerCallback):
@@ -52,7 +46,7 @@ class Progress(transformers.TrainerCallback):
         self.step.value = state.global_step
 
 
-def work(folder: Path, pipeline: str, step: Any) -> None:
+def work(folder: Path, chosen: Chosen, step: Any) -> None:
     """Train to the end, from the last complete checkpoint if there is one, and leave the weights' hash."""
     torch.set_num_threads(1)
     _silence(folder)
@@ -74,9 +68,9 @@ def work(folder: Path, pipeline: str, step: Any) -> None:
         args,
         train_dataset=data,
         callbacks=[Progress(step)],
-        pipeline=pipeline,
         fallback="error",
         cache_dir=folder.parent,
+        **chosen,
     )
     trainer.train(resume_from_checkpoint=True if last_complete(folder) else None)
     with atomic_write(folder / "hash") as temporary:
@@ -97,11 +91,11 @@ def _digest(model: torch.nn.Module) -> str:
     return hashed.hexdigest()
 
 
-def run(folder: Path, pipeline: str) -> tuple[str, float]:
+def run(folder: Path, chosen: Chosen) -> tuple[str, float]:
     """An undisturbed run: the hash of its weights, and its seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
-    process = _processes.Process(target=work, args=(folder, pipeline, _processes.Value("i", 0)))
+    process = _processes.Process(target=work, args=(folder, chosen, _processes.Value("i", 0)))
     process.start()
     process.join()
     if process.exitcode != 0:
@@ -109,11 +103,11 @@ def run(folder: Path, pipeline: str) -> tuple[str, float]:
     return (folder / "hash").read_text(), time.perf_counter() - begin
 
 
-def killed(folder: Path, pipeline: str, chance: random.Random, *, while_saving: bool) -> str:
+def killed(folder: Path, chosen: Chosen, chance: random.Random, *, while_saving: bool) -> str:
     """Start a run and kill it some time after a random step, or then as soon as it writes a checkpoint."""
     folder.mkdir()
     target, step = chance.randrange(0, STEPS - SAVE_EVERY), _processes.Value("i", 0)
-    process = _processes.Process(target=work, args=(folder, pipeline, step))
+    process = _processes.Process(target=work, args=(folder, chosen, step))
     process.start()
     assert process.pid is not None
     while process.is_alive() and step.value < target:
@@ -129,31 +123,44 @@ def killed(folder: Path, pipeline: str, chance: random.Random, *, while_saving: 
     return f"{where} after step {step.value}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pipeline", default="training")
-    options = parser.parse_args()
-    chance = random.Random(options.seed)
+def campaign(kills: int, chance: random.Random, chosen: Chosen) -> int:
+    """So many kills and resumes; how many of them ended at the weights of an undisturbed run."""
     with tempfile.TemporaryDirectory(prefix="fuseline-kills-") as place:
         root = Path(place)
-        run(root / "warm-up", options.pipeline)
-        expected, seconds = run(root / "reference", options.pipeline)
+        run(root / "warm-up", chosen)
+        expected, seconds = run(root / "reference", chosen)
         console.print(f"reference: {STEPS} steps in {seconds:.1f} s, weights {expected[:12]}")
         same = 0
-        for kill in range(options.kills):
+        for kill in range(kills):
             folder = root / f"run-{kill}"
-            when = killed(folder, options.pipeline, chance, while_saving=bool(kill % 2))
+            when = killed(folder, chosen, chance, while_saving=bool(kill % 2))
             found = last_complete(folder)
-            result, _ = run(folder, options.pipeline)
+            result, _ = run(folder, chosen)
             same += result == expected
             verdict = "identical" if result == expected else f"DIFFERENT ({result[:12]})"
             console.print(
                 f"kill {kill + 1:2}: {when}, resumed from {found.name if found else 'the start'}: {verdict}"
             )
-    console.print(f"{same} of {options.kills} resumed runs ended bit-identical")
-    sys.exit(0 if same == options.kills else 1)
+    return same
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pipeline", default="training")
+    parser.add_argument("--mode", action="append", choices=MODES)
+    options = parser.parse_args()
+    failed = False
+    for mode in options.mode or MODES:
+        chosen = {"pipeline": options.pipeline, "whole_step": mode == "whole-step"}
+        console.print(f"{mode}:")
+        same = campaign(options.kills, random.Random(options.seed), chosen)
+        console.print(f"{same} of {options.kills} resumed runs ended bit-identical ({mode})")
+        failed |= same < options.kills
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ _TASKS = ("text-classification", "causal-lm")
 
 def train_command(
     model: Annotated[Path, typer.Argument(help="A model folder with its tokenizer.")],
-    data: Annotated[Path, typer.Argument(help="Texts: .csv, .tsv or .jsonl.")],
+    data: Annotated[Path, typer.Argument(help="Texts: .csv, .tsv, .json or .jsonl.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for checkpoints and the model.")],
     task: Annotated[str, typer.Option(help=" or ".join(_TASKS))] = "text-classification",
     text: Annotated[str, typer.Option(help="Column of the texts.")] = "text",

@@ -74,6 +74,15 @@ class Bridge:
         else:
             self.model.forward = self._replaced
 
+    def refresh(self) -> None:
+        """Look at the model anew: other settings, buffers or frozen weights are another graph."""
+        self._runners.clear()
+        if self._native is not None and self._native.key != self._key():
+            raise FuselineError(
+                f"{type(self.model).__name__} was changed after its whole step was made",
+                hint="make a new Trainer, or leave whole_step out",
+            )
+
     @contextmanager
     def detached(self) -> Iterator[None]:
         self.detach()
@@ -197,14 +206,15 @@ class Bridge:
             call = read_call(self.__signature__, (), batch)
             if self._native is None:
                 self._native = self._make_native(call, variant)
-            adopt(self._native)
             feeds = complete(call.tensors, _declared(self._native.graph))
+            factor = self._factor(call) / divisor
         except Unsuited as reason:
             raise FuselineError(f"whole_step cannot run this batch: {reason}") from reason
         except FuselineError as error:
             self._block(error)
             return None
-        factor = self._factor(call) / divisor
+        self._watch_frozen()
+        adopt(self._native)
         seed = int(torch.randint(2**31 - 1, (1,)))
         loss, norm = self._native.run(feeds, scale=factor, seed=seed, apply=apply)
         self.counts["native"] += 1
@@ -214,7 +224,12 @@ class Bridge:
         self._probe(call)
         with self.detached():
             graph = self._compiler.native(self.model, variant)
-        return NativeStep(self.model, graph, threads=torch.get_num_threads())
+        self._watch_frozen()
+        return NativeStep(self.model, graph, key=self._key(), threads=torch.get_num_threads())
+
+    def _key(self) -> str:
+        with self.detached():
+            return self._compiler.key(self.model)
 
     # -- what has to be known before the first run
 
@@ -249,7 +264,7 @@ class Bridge:
         trainable = self._tensors.trainable()
         if trainable != self._compiled_for:
             self._compiled_for = trainable
-            self._runners.clear()
+            self.refresh()
 
     def _ready(self, variant: Variant) -> tuple[Runner, ...]:
         key = (variant, torch.get_num_threads())

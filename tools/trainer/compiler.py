@@ -12,6 +12,7 @@ from typing import Any, Literal
 from torch import nn
 
 from fuseline import kernels
+from fuseline.engine.constants import FED
 from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
@@ -22,11 +23,11 @@ from fuseline.tools.trainer.cut import cut
 from fuseline.tools.trainer.describe import (
     check_hooks,
     describe,
-    file_hash,
     task_of,
     without_checkpointing,
 )
 from fuseline.tools.trainer.runner import Runner, with_weights, without_weights
+from fuseline.tools.trainer.sources import file_hash
 from fuseline.tools.trainer.tensors import NamedTensors
 from fuseline.tools.trainer.variants import with_output_gradients, without_loss
 
@@ -75,7 +76,7 @@ class Compiler:
 
     def runners(self, model: nn.Module, variant: Variant, threads: int) -> tuple[Runner, ...]:
         """One runner, or two (forward, backward) for the split variants."""
-        base = self._key(model)
+        base = self.key(model)
         key = f"{digest({'model': base, 'variant': variant})}"
         known = self._runners.get(f"{key}/{threads}")
         if known is None:
@@ -89,7 +90,7 @@ class Compiler:
 
     def native(self, model: nn.Module, variant: Variant) -> Model:
         """The graph of a native step, without weights."""
-        base = self._key(model)
+        base = self.key(model)
         return self._graphs(model, variant, base, digest({"model": base, "variant": variant}))[0]
 
     def labels(self, model: nn.Module) -> list[str]:
@@ -98,7 +99,7 @@ class Compiler:
 
     def inference(self, model: nn.Module) -> Model:
         """The evaluation graph without a loss, the module's weights in it."""
-        return without_loss(to_evaluation(self._export(model, self._key(model))))
+        return without_loss(to_evaluation(self._export(model, self.key(model))))
 
     def _graphs(self, model: nn.Module, variant: Variant, base: str, key: str) -> list[Model]:
         check_hooks(model)
@@ -141,7 +142,9 @@ class Compiler:
         if then:
             pipeline = Pipeline((*pipeline.stages, *Pipeline.parse(then).stages))
         self.counts["pipelines"] += 1
-        result = pipeline.run(model, self._observers(label))
+        fed = model.clone()
+        fed.facts[FED] = True
+        result = pipeline.run(fed, self._observers(label))
         self.records[label] = result.records
         return result.model
 
@@ -152,7 +155,7 @@ class Compiler:
 
         return [DumpDiffs(self.settings.dump_dir / label)]
 
-    def _key(self, model: nn.Module) -> str:
+    def key(self, model: nn.Module) -> str:
         return digest(
             {
                 "code": code_version(),

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from fuseline.exporters import ExportError, Task
 from fuseline.exporters.tasks import infer_task
+from fuseline.tools.trainer.plain import plain
+from fuseline.tools.trainer.sources import source_hashes
 
-__all__ = ["check_hooks", "describe", "file_hash", "task_of", "without_checkpointing"]
+__all__ = ["check_hooks", "describe", "task_of", "without_checkpointing"]
+
+#: What torch keeps in every module, what engines note there, and what only generation reads.
+_BOOKKEEPING = frozenset(
+    [
+        *vars(nn.Module()),
+        "_is_accelerate_prepared",
+        "_is_hf_initialized",
+        "_hf_hook",
+        "_old_forward",
+        "generation_config",
+    ]
+)
 
 #: Engines whose hooks only watch the model.
 _ENGINES = ("accelerate", "deepspeed", "torch")
@@ -59,39 +70,35 @@ def without_checkpointing(model: Any) -> Iterator[None]:
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
-    """All that decides the graph: code, structure, settings, and which weights train or are tied."""
+    """All that decides the graph: code, structure, settings, and which weights train or are tied.
+
+    Parameters are fed to the graph, whatever their values; buffers and other attributes are baked in.
+    """
     config: Any = getattr(model, "config", None)
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    first: dict[int, str] = {}
-    rows = [
-        (n, tuple(t.shape), str(t.dtype), t.requires_grad, first.setdefault(t.data_ptr(), n))
-        for n, t in tensors
-    ]
     return {
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
-        "source": _source_hash(type(model)),
-        "config": config.to_dict() if hasattr(config, "to_dict") else None,
+        "sources": source_hashes(model),
         "attention": getattr(config, "_attn_implementation", None),
         "structure": str(model),
-        "settings": [(n, _plain(m)) for n, m in model.named_modules()],
-        "tensors": rows,
+        "modules": [(n, _settings(m)) for n, m in model.named_modules()],
+        "tensors": _tensors(model),
     }
 
 
-def _plain(module: nn.Module) -> dict[str, Any]:
-    return {
-        k: v
-        for k, v in vars(module).items()
-        if isinstance(v, (bool, int, float, str)) and not k.startswith("_") and k != "training"
-    }
+def _tensors(model: nn.Module) -> list[tuple[Any, ...]]:
+    first: dict[int, str] = {}
+    return [
+        (n, tuple(t.shape), str(t.dtype), t.requires_grad, first.setdefault(t.data_ptr(), n))
+        for n, t in (
+            *model.named_parameters(remove_duplicate=False),
+            *model.named_buffers(remove_duplicate=False),
+        )
+    ]
 
 
-def _source_hash(kind: type) -> str:
-    try:
-        return file_hash(Path(inspect.getfile(kind)))
-    except (TypeError, OSError):  # typed into a session: good for this process alone
-        return f"process {os.getpid()}, class {id(kind)}"
-
-
-def file_hash(path: Path) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """The attributes of one module, its buffers included."""
+    settings = {k: plain(v) for k, v in vars(module).items() if k not in _BOOKKEEPING}
+    if not isinstance(module, _NormBase):  # these are rewritten by every step, and so are fed
+        settings["buffers"] = plain(dict(module._buffers))
+    return settings

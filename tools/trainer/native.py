@@ -20,9 +20,11 @@ __all__ = ["NativeAdamW", "NativeStep"]
 class NativeStep:
     """A `TrainingStep` whose parameters are the module's."""
 
-    def __init__(self, module: nn.Module, graph: Model, *, threads: int) -> None:
+    def __init__(self, module: nn.Module, graph: Model, *, key: str, threads: int) -> None:
         self._tensors = NamedTensors(module)
         self.graph = graph
+        #: What the module was when the graph was made.
+        self.key = key
         self.step = TrainingStep(with_weights(graph, self._tensors.current()), threads=threads)
         self._share()
 

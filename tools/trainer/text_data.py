@@ -1,4 +1,4 @@
-"""Text from CSV, TSV or JSON lines as training examples."""
+"""Text from CSV, TSV, JSON or JSON lines as training examples."""
 
 from __future__ import annotations
 
@@ -42,6 +42,9 @@ def read_texts(path: Path, *, text: str = "text", label: str | None = "label") -
         if column not in rows[0]:
             hint = did_you_mean(column, rows[0]) or f"its columns are {', '.join(rows[0])}"
             raise FuselineError(f"{path} has no column {column!r}", hint=hint)
+        missing = next((i for i, row in enumerate(rows, 1) if row.get(column) is None), None)
+        if missing is not None:
+            raise FuselineError(f"{path}, row {missing} has no {column!r}")
     labels = sorted({str(row[label]) for row in rows}) if label else [""]
     number = {name: i for i, name in enumerate(labels)}
     targets = [number[str(row[label])] if label else 0 for row in rows]
@@ -51,18 +54,36 @@ def read_texts(path: Path, *, text: str = "text", label: str | None = "label") -
 def _rows(path: Path) -> Iterable[dict[str, Any]]:
     if not path.is_file():
         raise FuselineError(f"there is no file {path}")
-    if path.suffix == ".jsonl":
-        with path.open() as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise FuselineError(f"{path}, line {number} is no JSON: {error}") from error
-    elif path.suffix in (".csv", ".tsv"):
+    if path.suffix in (".csv", ".tsv"):
         with path.open(newline="") as table:
             yield from csv.DictReader(table, delimiter="\t" if path.suffix == ".tsv" else ",")
+    elif path.suffix == ".jsonl":
+        with path.open() as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                yield _object(path, f"line {number}", _parsed(path, f"line {number}", line))
+    elif path.suffix == ".json":
+        rows = _parsed(path, "the file", path.read_text())
+        if not isinstance(rows, list):
+            raise FuselineError(f"{path} holds no list of objects", hint="[{…}, {…}], or one a line in .jsonl")
+        for number, row in enumerate(rows, 1):
+            yield _object(path, f"entry {number}", row)
     else:
-        raise FuselineError(f"{path} is neither .csv, .tsv nor .jsonl")
+        raise FuselineError(f"{path} is neither .csv, .tsv, .json nor .jsonl")
+
+
+def _parsed(path: Path, place: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FuselineError(f"{path}, {place} is no JSON: {error}") from error
+
+
+def _object(path: Path, place: str, row: Any) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise FuselineError(f"{path}, {place} is no object but {type(row).__name__}")
+    return row
 
 
 def balanced(texts: Texts, count: int, seed: int, longest: int = 400) -> Texts:

@@ -189,7 +189,12 @@ class _OnnxRuntime:
                 f"{resume_from_checkpoint} is no complete checkpoint",
                 hint="resume_from_checkpoint=True takes the last complete one",
             )
+        self.bridge.refresh()
         return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)  # type: ignore[misc]
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        self.bridge.refresh()
+        return super().evaluation_loop(*args, **kwargs)  # type: ignore[misc]
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         run_dir = self._get_output_dir(trial=trial)  # type: ignore[attr-defined]

@@ -1,0 +1,87 @@
+"""What the user may choose about compiling: pipeline, passes of one's own, dumps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from trainer_harness import arguments, assert_same, both, make, rows
+
+from fuseline.engine.errors import FuselineError
+from fuseline.engine.pipeline import Pipeline
+from fuseline.exporters import zoo
+
+PLUGIN = '''
+from fuseline.engine.patterns import Fusion
+
+
+class MarkGelu(Fusion):
+    """Gelu(x) → Gelu(x + 0)"""
+
+    name = "mark-gelu-of-the-test"
+    phase = "pre-gradient"
+
+    def match(self, op, x):
+        return op.Tanh(x)
+
+    def replace(self, op, x):
+        return op.Neg(op.Tanh(op.Neg(x)))
+'''
+
+
+@pytest.mark.parametrize("pipeline", ["training-stock", "training"])
+def test_ready_pipelines_train_alike(pipeline: str, folder: Path) -> None:
+    model = zoo.build("bert")
+    ours = {"pipeline": pipeline, "cache_dir": "off"}
+    stock, mine = both(model, arguments(folder, max_steps=4), rows(model, 16), ours=ours)
+    assert_same(stock, mine, relative=1e-4, absolute=1e-4)
+    native = [n.op_type for n in mine.trainer.bridge._ready("step")[0].model.nodes() if "Fused" in n.op_type]
+    assert ("FusedLayerNorm" in native) == (pipeline == "training")
+
+
+def test_pass_of_ones_own_in_a_pipeline_of_ones_own(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "passes.py").write_text(PLUGIN)
+    text = f"mark-gelu-of-the-test,{Pipeline.resolve('training-stock')}"
+    model = zoo.build("bert")
+    ours = {"pipeline": text, "plugins": [tmp_path / "passes.py"], "cache_dir": "off"}
+    stock, mine = both(model, arguments(folder, max_steps=4), rows(model, 16), ours=ours)
+    assert_same(stock, mine, relative=1e-4, absolute=1e-4)
+    (record,) = [r for r in mine.trainer.compiler.records["step"] if r.name == "mark-gelu-of-the-test"]
+    assert record.changes == 1  # the pooler's
+
+
+def test_unknown_pipeline_is_named_before_training(folder: Path) -> None:
+    with pytest.raises(FuselineError, match="trainig"):
+        make(zoo.build("bert"), arguments(folder), pipeline="trainig")
+
+
+def test_dumps_hold_every_pass_of_every_graph(folder: Path, tmp_path: Path) -> None:
+    model = zoo.build("bert")
+    data = rows(model, 8)
+    trainer = make(
+        model, arguments(folder, max_steps=1), train_dataset=data, eval_dataset=data, dump_dir=tmp_path / "d"
+    )
+    trainer.train()
+    trainer.evaluate()
+    for graph in ("step", "evaluate"):
+        written = [p.name for p in (tmp_path / "d" / graph).rglob("*") if p.is_file()]
+        assert any("layer-norm" in name for name in written), written
+        assert {Path(name).suffix for name in written} == {".diff", ".json"}
+
+
+def test_tied_weights_stay_tied_and_are_stored_once(folder: Path) -> None:
+    model = zoo.build("gpt2")
+    assert model.lm_head.weight is model.transformer.wte.weight
+    for whole_step in (False, True):
+        trainer = make(
+            model, arguments(folder, max_steps=3), train_dataset=rows(model, 12), whole_step=whole_step
+        )
+        before = model.lm_head.weight.detach().clone()
+        trainer.train()
+        assert model.lm_head.weight is model.transformer.wte.weight
+        assert not torch.equal(before, model.lm_head.weight)
+        trainer.save_model(str(folder / "saved"))
+        loaded = type(model).from_pretrained(folder / "saved")
+        assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+        assert loaded.lm_head.weight.data_ptr() == loaded.transformer.wte.weight.data_ptr()
