@@ -53,7 +53,9 @@ def test_what_matters_changes_the_key() -> None:
 class ScaledForSequenceClassification(transformers.BertForSequenceClassification):
     """A classifier with values of every kind that a trace may bake in."""
 
-    def __init__(self, *, seed: int = 0, buffer: float = 1.0, loose: float = 1.0, listed: float = 1.0) -> None:
+    def __init__(
+        self, *, seed: int = 0, buffer: float = 1.0, loose: float = 1.0, listed: float = 1.0
+    ) -> None:
         torch.manual_seed(seed)
         super().__init__(zoo.config("bert", num_hidden_layers=1))
         self.register_buffer("buffer", torch.full((64,), buffer))
@@ -104,9 +106,7 @@ def test_values_that_change_between_runs_are_seen(folder: Path) -> None:
         assert found != pytest.approx(before, rel=1e-5)
 
 
-def test_code_that_the_model_uses_is_part_of_the_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_the_model_uses_is_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's own file, that of a layer in it, and a function that this one calls from a third file."""
     monkeypatch.syspath_prepend(tmp_path)
     texts = {
@@ -170,7 +170,11 @@ def test_training_leaves_the_key_alone(folder: Path) -> None:
     data = rows(model, 8)
     for whole_step in (False, True):
         trainer = make(
-            model, arguments(folder, max_steps=2), train_dataset=data, eval_dataset=data, whole_step=whole_step
+            model,
+            arguments(folder, max_steps=2),
+            train_dataset=data,
+            eval_dataset=data,
+            whole_step=whole_step,
         )
         trainer.compile({name: tensor[:4] for name, tensor in data.batch.items()})
         compiled = dict(trainer.compiler.counts)

@@ -50,9 +50,7 @@ SCHEDULES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("whole_step", [False, True])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s["lr_scheduler_type"])
-def test_logs_and_events_are_the_stock_ones(
-    schedule: dict[str, Any], whole_step: bool, folder: Path
-) -> None:
+def test_logs_and_events_are_the_stock_ones(schedule: dict[str, Any], whole_step: bool, folder: Path) -> None:
     model = zoo.build("bert")
     settings = {"max_steps": 8, "warmup_steps": 2, "eval_strategy": "steps", "eval_steps": 2, **schedule}
     logs, events = [], []

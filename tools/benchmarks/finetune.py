@@ -2,9 +2,9 @@
 
     python -m fuseline.tools.benchmarks.finetune [--examples N] [--held-out N] [--epochs X] [--only NAMES]
 
-All train the same model with its own dropout on the same batches in the same order, in one process, some steps
-at a time. The stock Trainer has its defaults: SDPA attention and torch's fused AdamW. Exit 1 when the accuracy
-of one of ours on the comments held out differs from the stock Trainer's by more than half a point.
+All train the same model with its own dropout on the same batches in the same order, in one process, some
+steps at a time. The stock Trainer has its defaults: SDPA attention and torch's fused AdamW. Exit 1 when the
+accuracy of one of ours on the comments held out differs from the stock one's by more than half a point.
 """
 
 from __future__ import annotations

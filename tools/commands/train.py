@@ -69,6 +69,7 @@ def train_command(
         "seed": seed,
         "eval_strategy": "epoch" if held_out else "no",
         "disable_tqdm": as_json or not sys.stdout.isatty(),
+        "dataloader_pin_memory": False,
         "report_to": [],
     }
     chosen = {

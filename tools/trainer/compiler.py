@@ -66,6 +66,7 @@ class Compiler:
         self.records: dict[str, list[PassRecord]] = {}
         self._runners: OrderedDict[str, tuple[Runner, ...]] = OrderedDict()
         self._exported: tuple[str, Model] | None = None
+        self._native: tuple[str, Model] | None = None
         for path in settings.plugins:
             registry.load_plugin(path)
         chosen = settings.pipeline
@@ -91,7 +92,10 @@ class Compiler:
     def native(self, model: nn.Module, variant: Variant) -> Model:
         """The graph of a native step, without weights."""
         base = self.key(model)
-        return self._graphs(model, variant, base, digest({"model": base, "variant": variant}))[0]
+        key = digest({"model": base, "variant": variant})
+        if self._native is None or self._native[0] != key:
+            self._native = (key, self._graphs(model, variant, base, key)[0])
+        return self._native[1]
 
     def labels(self, model: nn.Module) -> list[str]:
         """The arguments that make the model compute its loss."""

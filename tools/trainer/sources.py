@@ -63,7 +63,7 @@ def _installed_under() -> tuple[str, ...]:
 
 
 def _is_installed(module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
+    file: str | None = getattr(module, "__file__", None)
     if file is None:
         return module.__name__ != "__main__"
     return os.path.realpath(file).startswith(_installed_under())

@@ -66,7 +66,9 @@ def _rows(path: Path) -> Iterable[dict[str, Any]]:
     elif path.suffix == ".json":
         rows = _parsed(path, "the file", path.read_text())
         if not isinstance(rows, list):
-            raise FuselineError(f"{path} holds no list of objects", hint="[{…}, {…}], or one a line in .jsonl")
+            raise FuselineError(
+                f"{path} holds no list of objects", hint="[{…}, {…}], or one a line in .jsonl"
+            )
         for number, row in enumerate(rows, 1):
             yield _object(path, f"entry {number}", row)
     else:
