@@ -191,8 +191,8 @@ def compare(mode: str, folder: Path) -> bool:
     whole = int(alone.with_suffix(".0.bytes").read_text())
     same, halved = difference <= TOLERANCE, mode not in SHARDED or max(held) <= 0.55 * whole
     console.print(
-        f"{mode:16} largest difference {difference:.1e} ({'same' if same else 'DIFFERENT'}); "
-        f"moments per process {held[0]:,} and {held[1]:,} of {whole:,} bytes{'' if halved else ' (NOT HALVED)'}"
+        f"{mode:16} largest difference {difference:.1e} ({'same' if same else 'DIFFERENT'}); moments per "
+        f"process {held[0]:,} and {held[1]:,} of {whole:,} bytes{'' if halved else ' (NOT HALVED)'}"
     )
     return same and halved
 
