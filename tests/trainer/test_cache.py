@@ -75,11 +75,21 @@ class ScaledForSequenceClassification(transformers.BertForSequenceClassification
         return transformers.modeling_outputs.SequenceClassifierOutput(loss=loss, logits=logits)
 
 
-@pytest.mark.parametrize("freeze, whole_step", [(False, False), (True, False), (True, True)])
+def test_whatever_is_baked_in_changes_the_key() -> None:
+    compiler = Compiler(Settings(pipeline="training-stock"))
+
+    def key(**values: float) -> str:
+        return compiler.key(ScaledForSequenceClassification(**values))
+
+    assert key() == key()
+    assert len({key(), key(buffer=3.0), key(loose=2.0), key(listed=0.5)}) == 4
+
+
+@pytest.mark.parametrize("freeze, whole_step", [(False, False), (True, True)])
 def test_nothing_stale_is_found(freeze: bool, whole_step: bool, folder: Path) -> None:
     """Models that differ only in values, one after the other over one cache: each trains as in torch."""
     hits = []
-    for values in ({}, {"buffer": 3.0}, {"loose": 2.0}, {"listed": 0.5}, {"seed": 1}):
+    for values in ({}, {"buffer": 3.0}, {"seed": 1}):
         model = ScaledForSequenceClassification(**values)
         if freeze:
             model.bert.requires_grad_(False)
@@ -89,7 +99,7 @@ def test_nothing_stale_is_found(freeze: bool, whole_step: bool, folder: Path) ->
         assert_same(stock, mine, relative=1e-5, absolute=1e-5)
         hits.append(mine.trainer.compiler.counts["cache hits"])
     # Weights are fed, frozen or not; everything else is part of the graph.
-    assert hits == [0, 0, 0, 0, 1]
+    assert hits == [0, 0, 1]
 
 
 def test_values_that_change_between_runs_are_seen(folder: Path) -> None:
@@ -97,13 +107,13 @@ def test_values_that_change_between_runs_are_seen(folder: Path) -> None:
     data = rows(model, 8)
     trainer = make(model, arguments(folder), eval_dataset=data)
     before = trainer.evaluate()["eval_loss"]
-    for change in (model.buffer.zero_, lambda: setattr(model, "listed", [5.0])):
-        change()
-        found = trainer.evaluate()["eval_loss"]
-        with trainer.bridge.detached(), torch.no_grad():
-            expected = float(model.eval()(**data.batch).loss)
-        assert found == pytest.approx(expected, rel=1e-5)
-        assert found != pytest.approx(before, rel=1e-5)
+    model.buffer.zero_()
+    model.listed = [5.0]
+    found = trainer.evaluate()["eval_loss"]
+    with trainer.bridge.detached(), torch.no_grad():
+        expected = float(model.eval()(**data.batch).loss)
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert found != pytest.approx(before, rel=1e-5)
 
 
 def test_code_that_the_model_uses_is_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
