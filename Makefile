@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM ?= false
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-without-kernels test-slow lint format clean bench bench-simplify bench-kernels bench-training \
         bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
-        distributed kill-resume
+        stock-inference         distributed kill-resume
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -67,10 +67,10 @@ bench-kernels: env  ## Every native kernel against ONNX Runtime, torch and the m
 bench-training: env  ## Training steps against torch eager, SDPA, torch.compile and stock ONNX Runtime
 	$(RUN) fuseline.tools.benchmarks.training
 
-bench-fusions: env  ## Fusion counts against other optimisers
-	$(RUN) fuseline.tools.benchmarks.fusions
+bench-fusions: $(VENV)/.rivals  ## Fusion counts against other optimisers; writes docs/fusions.md
+	$(RUN) fuseline.tools.benchmarks.fusions --table docs/fusions.md
 
-bench-inference: env  ## Latency of optimised models
+bench-inference: $(VENV)/.rivals  ## Latency of optimised models
 	$(RUN) fuseline.tools.benchmarks.inference
 
 bench-finetune: $(VENV)/.data  ## Fine-tuning on real text against the stock Trainer
@@ -87,6 +87,9 @@ coverage-models: env  ## Export and gradients of every architecture; writes docs
 
 stock-runtime: env  ## The same training graph on the newest stock onnxruntime, in an environment of its own
 	$(RUN) fuseline.tools.stock_runtime
+
+stock-inference: env  ## Optimised models on the newest stock onnxruntime, in an environment of its own
+	$(RUN) fuseline.tools.stock_inference --zoo
 
 distributed: env  ## Two processes against one: DDP and DeepSpeed ZeRO-1
 	$(RUN) fuseline.tools.campaigns.distributed

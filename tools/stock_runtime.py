@@ -23,7 +23,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.training.settings import OptimizerSettings
 from fuseline.engine.training.step import TrainingStep
 
-__all__ = ["main", "train"]
+__all__ = ["environment", "main", "train"]
 
 _TOLERANCE = 1e-4
 _PACKAGES = ("onnxruntime", "onnx", "onnx_ir", "numpy", "networkx", "pyyaml", "rich")
@@ -44,7 +44,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         _build(arguments.model, arguments.steps, Path(folder))
         here = train(Path(folder))
-        there = _elsewhere(_environment(arguments.folder), Path(folder))
+        there = _elsewhere(environment(arguments.folder), Path(folder))
     return _report(here, there)
 
 
@@ -80,7 +80,7 @@ def train(folder: Path) -> dict[str, object]:
     return {"onnxruntime": onnxruntime.__version__, "losses": losses}
 
 
-def _environment(folder: Path) -> Path:
+def environment(folder: Path) -> Path:
     """The Python of an environment with stock onnxruntime, made on first use."""
     python = folder / "bin" / "python"
     if not (folder / ".ready").exists():

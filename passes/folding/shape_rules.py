@@ -65,6 +65,8 @@ def broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
 
 def _broadcast_dim(column: Sequence[Dim]) -> Dim:
     wider = {d for d in column if d != 1}
+    # What is min(limit,S) long goes together with S only where it is S, or 1, long.
+    wider = {d for d in wider if dims.uncapped(d) not in wider}
     if len(wider) <= 1:
         return next(iter(wider), 1)
     # A number other than 1 decides, whatever the symbols turn out to be.
@@ -230,6 +232,8 @@ def _sliced(size: Dim, start: int, end: Dim, step: int) -> Dim:
         return None
     if isinstance(end, int) and end >= 1 << 30:
         return dims.subtract(size, start) if start == 0 else None
+    if isinstance(size, int) and start == 0 and end != size:
+        return dims.at_most(size, end)
     return size if start == 0 and end == size else None
 
 

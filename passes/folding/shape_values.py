@@ -66,6 +66,11 @@ class ShapeValues:
             return found
         return None
 
+    def learn(self, value: ir.Value, found: Known) -> Known:
+        """What the caller knows better."""
+        self._known[value] = found
+        return found
+
     def opset(self, node: ir.Node) -> int:
         return opset_of(self._model, node)
 

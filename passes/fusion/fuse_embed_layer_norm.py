@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.passes.folding.dims import uncapped
 from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseEmbedLayerNorm"]
@@ -47,7 +48,9 @@ class FuseEmbedLayerNorm(Fusion):
         shape = dims(ids) or ()
         if None in shape or (segments is not None and dims(segments) != shape):
             return f"words {shape} and segments {dims(segments)} are not known to have one shape"
-        if dims(positions) not in (shape, (1, shape[1])):
+        # A table of positions cut to the length: longer words would not fit it in either form.
+        places_of = tuple(uncapped(d) or d for d in dims(positions) or ())
+        if places_of not in (shape, (1, shape[1])):
             return f"the positions have the shape {dims(positions)}, the words {shape}"
         return None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class Case:
     heads: int
     hidden: int
     family: str
+    config: dict[str, Any] = field(default_factory=dict)
 
     def model(self) -> Model:
         return Model.load(self.path)
@@ -56,6 +58,20 @@ _NAMES_OF_WIDTH = {
 }
 
 
+def _facts(family: str, heads: int, hidden: int) -> dict[str, Any]:
+    config = {"model_type": family, "num_attention_heads": heads, "hidden_size": hidden}
+    return {"heads": heads, "hidden": hidden, "family": family, "config": config}
+
+
+_THIRD_PARTY = {
+    # the file's stem: a name, and what a rival has to be told
+    "paraphrase-MiniLM-L3-v2": ("third-party-minilm", _facts("bert", 12, 384)),
+    "smart-turn-v3.2-cpu": ("third-party-smart-turn", _facts("whisper", 6, 384)),
+    "ch_PP-OCRv4_rec_infer": ("third-party-ocr", _facts("vit", 8, 120)),
+    "yolo11n": ("third-party-yolo11", _facts("vit", 2, 128)),
+}
+
+
 def zoo_names() -> list[str]:
     from fuseline.exporters import zoo
 
@@ -66,7 +82,23 @@ def zoo_case(name: str, attention: str, folder: Path) -> Case:
     """A tiny model of the zoo, exported once into `folder`."""
     from fuseline.exporters import zoo
 
-    return _case(f"{name}-{attention}", lambda: zoo.build(name, attention=attention), folder, 2, 12)
+    if attention not in zoo.attentions(name):
+        raise ValueError(f"transformers has no {attention} attention for {name}")
+    case = _case(f"{name}-{attention}", lambda: zoo.build(name, attention=attention), folder, 2, 12)
+    return replace(case, config=json.loads(zoo.config(name).to_json_string(use_diff=False)))
+
+
+def third_party_cases() -> list[Case]:
+    """Transformer models that others exported and published in packages."""
+    from fuseline.engine.inputs import generate
+    from fuseline.tools.third_party import models
+
+    cases = []
+    for path in models():
+        if path.stem in _THIRD_PARTY:
+            name, facts = _THIRD_PARTY[path.stem]
+            cases.append(Case(name, path, generate(Model.load(path), seed=0), **facts))
+    return cases
 
 
 def wide_case(name: str, folder: Path) -> Case:
@@ -102,11 +134,9 @@ def _wide_model(name: str, settings: dict[str, Any]) -> Any:
 
 def _case(name: str, build: Any, folder: Path, batch: int, length: int) -> Case:
     """Export unless the folder has it; weights are drawn anew, since fresh ones (1 and 0) fold away."""
-    import json
-
     import torch
 
-    from fuseline.exporters.export import export
+    from fuseline.tools.benchmarks.called import export_called
 
     path, about = folder / f"{name}.onnx", folder / f"{name}.json"
     if not about.exists():
@@ -116,32 +146,11 @@ def _case(name: str, build: Any, folder: Path, batch: int, length: int) -> Case:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.02)
-        _export(model, export).save(path)
+        export_called(model).save(path)
         config = getattr(model.config, "text_config", None) or model.config
         about.write_text(json.dumps(_describe(config)))
     facts = json.loads(about.read_text())
     return Case(name, path, _inputs(Model.load(path), batch, length), **facts)
-
-
-def _export(model: Any, export: Any) -> Model:
-    import torch
-
-    if type(model).__name__ == "WhisperEncoder":
-        shape = (2, model.config.num_mel_bins, 2 * model.config.max_source_positions)
-
-        class First(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.encoder = model
-
-            def forward(self, input_features: torch.Tensor) -> torch.Tensor:
-                made: torch.Tensor = self.encoder(input_features).last_hidden_state
-                return made
-
-        made: Model = export(First(), example_inputs={"input_features": torch.randn(shape)}, check=False)
-        return made
-    exported: Model = export(model, check=False)
-    return exported
 
 
 def _describe(config: Any) -> dict[str, Any]:
@@ -166,10 +175,11 @@ def _describe(config: Any) -> dict[str, Any]:
 def _inputs(model: Model, batch: int, length: int) -> dict[str, Array]:
     """Random inputs: ids below the smallest vocabulary, a mask with some padding."""
     random = np.random.default_rng(0)
+    axes = {"samples": 160 * length + 37, "target_sequence": length // 2 + 2}
     made: dict[str, Array] = {}
     for value in model.graph.inputs:
         sizes = [
-            d if isinstance(d, int) else (batch if i == 0 else length)
+            d if isinstance(d, int) else batch if i == 0 else axes.get(str(d.value), length)
             for i, d in enumerate(value.shape or ())
         ]
         name = str(value.name)

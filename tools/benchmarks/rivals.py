@@ -1,96 +1,145 @@
-"""Other optimisers of inference graphs, each as a function from a file to a file."""
+"""Other optimisers of inference graphs: from a file to one optimised model for each way of asking them."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
+import os
+import subprocess
+import venv
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fuseline.engine.model import Model
-from fuseline.engine.pipeline import Pipeline
+import onnx
+
 from fuseline.tools.benchmarks.architectures import Case
 
-__all__ = ["OPTIMIZERS", "optimized"]
+__all__ = ["RIVALS", "TRANSFORMERS", "fewest_nodes", "optimum_environment", "prepare_optimum", "simplified"]
 
-Optimizer = Callable[[Case, Path], None]
+TRANSFORMERS = "onnxruntime.transformers"
+Attempt = tuple[str, Callable[[], onnx.ModelProto | None]]
+
+# optimum pins an older transformers, so it lives apart; its onnxruntime is the version compared everywhere.
+_OPTIMUM = ("torch==2.13.0",), ("optimum-onnx[onnxruntime]==0.1.0", "onnxruntime==1.19.2")
 
 
-def _fuseline(case: Case, target: Path) -> None:
-    Pipeline.resolve("inference").run(case.model()).model.save(target)
+def _transformers(case: Case, source: Path) -> Iterator[Attempt]:
+    """onnxruntime.transformers.optimizer with every model type it has."""
+    from onnxruntime.transformers.optimizer import MODEL_TYPES, optimize_model
 
+    def run(model_type: str) -> onnx.ModelProto:
+        made = optimize_model(
+            str(source), model_type=model_type, num_heads=case.heads, hidden_size=case.hidden
+        )
+        proto: onnx.ModelProto = made.model
+        return proto
 
-def _transformers(case: Case, target: Path) -> None:
-    """onnxruntime.transformers.optimizer with every model type it has: the output with the fewest nodes."""
-    from onnxruntime.transformers.optimizer import MODEL_TYPES
-
-    best: Any = None
     for model_type in MODEL_TYPES:
-        made = _run_transformers(case, model_type)
-        if made is not None and (best is None or _size(made) < _size(best)):
-            best = made
-    if best is None:
-        raise RuntimeError("no model type could be applied")
-    best.save_model_to_file(str(target))
+        yield model_type, lambda model_type=model_type: run(model_type)  # type: ignore[misc]
 
 
-def _optimum_o3(case: Case, target: Path) -> None:
-    """What optimum's O3 asks of onnxruntime.transformers (optimum itself pins an older transformers)."""
-    from onnxruntime.transformers.fusion_options import FusionOptions
+def _onnxscript(case: Case, source: Path) -> Iterator[Attempt]:
+    """onnxscript's optimize_for_ort, behind its own optimizer as its documentation has it."""
 
-    family = _OPTIMUM_TYPES.get(case.family, "bert")
-    options = FusionOptions(family)
-    options.enable_gelu_approximation = True
-    made = _run_transformers(case, family, opt_level=2, optimization_options=options)
-    if made is None:
-        raise RuntimeError(f"model type {family!r} could not be applied")
-    made.save_model_to_file(str(target))
+    def run() -> onnx.ModelProto:
+        import onnx_ir as ir
+        import onnxscript.optimizer
+        from onnxscript.rewriter.ort_fusions import optimize_for_ort
+
+        model = ir.load(source)
+        onnxscript.optimizer.optimize(model)
+        made = optimize_for_ort(model)
+        return ir.to_proto(made[0] if isinstance(made, tuple) else made)
+
+    yield "optimize_for_ort", run
 
 
-_OPTIMUM_TYPES = {
-    "bart": "bart",
-    "gpt2": "gpt2",
-    "clip": "clip",
-    "t5": "bert",
-    "vit": "vit",
-    "swin": "swin",
-    "whisper": "bart",
+def _optimum(case: Case, source: Path) -> Iterator[Attempt]:
+    """optimum's O3; `prepare_optimum` has made the files."""
+
+    def run() -> onnx.ModelProto | None:
+        target = _optimum_target(source)
+        return onnx.load(target) if target.exists() else None
+
+    yield "O3", run
+
+
+RIVALS: dict[str, Callable[[Case, Path], Iterator[Attempt]]] = {
+    TRANSFORMERS: _transformers,
+    "optimum O3": _optimum,
+    "onnxscript": _onnxscript,
 }
 
 
-def _onnxscript(case: Case, target: Path) -> None:
-    import onnx_ir as ir
-    import onnxscript.optimizer
-    from onnxscript.rewriter.ort_fusions import optimize_for_ort
+def simplified(case: Case, folder: Path) -> Path | None:
+    """The file as torch's own exporter would have left it: optimised by onnxscript."""
+    target = folder / f"{case.name}.simplified.onnx"
+    if not target.exists():
+        import onnx_ir as ir
+        import onnxscript.optimizer
 
-    model = case.model().to_ir()
-    onnxscript.optimizer.optimize(model)
-    made = optimize_for_ort(model)
-    model = made[0] if isinstance(made, tuple) else made
-    ir.save(model, target)
-
-
-def _run_transformers(case: Case, model_type: str, **settings: Any) -> Any:
-    from onnxruntime.transformers.optimizer import optimize_model
-
-    try:
-        with quiet():
-            return optimize_model(
-                str(case.path),
-                model_type=model_type,
-                num_heads=case.heads,
-                hidden_size=case.hidden,
-                **settings,
-            )
-    except Exception:  # many model types cannot take many models; that is what is being compared
-        return None
+        try:
+            model = ir.load(case.path)
+            onnxscript.optimizer.optimize(model)
+            ir.save(model, target)
+        except Exception:  # then there is only the exported file
+            return None
+    return target
 
 
-def _size(model: Any) -> int:
-    return len(model.model.graph.node)
+def fewest_nodes(case: Case, source: Path, rival: str) -> onnx.ModelProto:
+    """The smallest model that the rival makes of the file, over all ways of asking it."""
+    best: onnx.ModelProto | None = None
+    for _, run in RIVALS[rival](case, source):
+        try:
+            with quiet():
+                made = run()
+        except Exception:  # many model types cannot take many models
+            continue
+        if made is not None and (best is None or len(made.graph.node) < len(best.graph.node)):
+            best = made
+    if best is None:
+        raise RuntimeError(f"{rival} cannot optimise {source.name}")
+    return best
+
+
+def optimum_environment(folder: Path) -> Path:
+    """The Python of an environment with optimum-onnx, made on first use."""
+    python = folder / "bin" / "python"
+    if not (folder / ".ready").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        for packages in _OPTIMUM:
+            subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        (folder / ".ready").touch()
+    return python
+
+
+def prepare_optimum(python: Path, cases: list[tuple[Case, list[Path]]], folder: Path) -> None:
+    """Let optimum optimise all files; one that ends its process is left out, and the rest go on."""
+    jobs = [
+        {"source": str(source), "target": str(_optimum_target(source)), "config": case.config}
+        for case, sources in cases
+        for source in sources
+    ]
+    for job in jobs:
+        for left in (Path(str(job["target"])), Path(str(job["target"])).with_suffix(".started")):
+            left.unlink(missing_ok=True)
+    listed = folder / "optimum-jobs.json"
+    listed.write_text(json.dumps(jobs))
+    script = Path(__file__).with_name("optimum_o3.py")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    for _ in range(len(jobs)):
+        done = subprocess.run([python, script, listed], env=environment, capture_output=True, check=False)
+        if done.returncode == 0:
+            return
+
+
+def _optimum_target(source: Path) -> Path:
+    return source.with_name(f"{source.stem}.optimum.onnx")
 
 
 @contextlib.contextmanager
@@ -99,36 +148,12 @@ def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
-
-
-OPTIMIZERS: dict[str, Optimizer] = {
-    "fuseline": _fuseline,
-    "onnxruntime.transformers": _transformers,
-    "optimum O3": _optimum_o3,
-    "onnxscript": _onnxscript,
-}
-
-
-def optimized(case: Case, name: str, folder: Path) -> Path | None:
-    """The optimised file, made once; None where the optimiser fails."""
-    target = folder / f"{case.name}.{name.replace(' ', '-')}.onnx"
-    if target.exists() and name != "fuseline":
-        return target
-    try:
-        with quiet():
-            OPTIMIZERS[name](case, target)
-    except Exception:
-        if name == "fuseline":
-            raise
-        return None
-    return target
-
-
-def node_count(path: Path) -> int:
-    """Nodes of all graphs; constants are weights, not work."""
-    return sum(1 for node in Model.load(path).nodes() if node.op_type != "Constant")

@@ -1,7 +1,8 @@
 """Masks for ONNX Runtime's attention kernels, from what models add to the scores or replace in them.
 
-The kernels take a mask of integers, [B,T] or [B,S,T], and a bias of exactly [B,H,S,T]: a bias with a
-dimension of 1 is refused by version 1.19, or worse, read beyond its end.
+The kernels take a mask of integers, [B,T] or [B,S,T], and a bias of exactly [B,H,S,T]. Version 1.19 has two
+traps, neither of which is an error there: a bias with a dimension of 1 is read beyond its end, and a mask is
+applied to the wrong scores unless there are as many keys as queries. Then a mask goes in as a bias.
 """
 
 from __future__ import annotations
@@ -52,19 +53,29 @@ def mask_inputs(op: Builder, context: Context, scores: Scores) -> MaskInputs:
     """Mask and bias for the captures mask, bias, keep, drop and lowest of an attention match."""
     captures = context.match.captures
     choice = _captured_choice(context)
-    added = [captures[name] for name in ("bias", "mask") if captures.get(name) is not None]
-    if choice is None:
+    added: list[Any] = [captures[name] for name in ("bias", "mask") if captures.get(name) is not None]
+    square = scores.queries is not None and scores.queries == scores.keys
+    if choice is None and square and len(added) == 1:
         # What is added may itself be a choice between 0 and a very low number.
-        choice = _as_choice(context, added[0]) if len(added) == 1 else None
-        if choice is not None and _fits(choice.value):
-            added = []
-        else:
-            choice = None
+        found = _as_choice(context, added[0])
+        if found is not None and _fits(found.value):
+            choice, added = found, []
+    elif choice is not None and not square:
+        added.append(_as_bias(op, choice))
+        choice = None
     return MaskInputs(
         None if choice is None else _integer_mask(op, choice, scores),
         _full_bias(op, added, scores) if added else None,
         None if choice is None else max(choice.lowest, LOWEST),
     )
+
+
+def _as_bias(op: Builder, choice: _Choice) -> Any:
+    """0 where a score is kept, and a very low number where not."""
+    lowest = max(choice.lowest, LOWEST)
+    made = op.Where(choice.value, *((lowest, 0.0) if choice.inverted else (0.0, lowest)))
+    made.type, made.shape = ir.TensorType(ir.DataType.FLOAT), choice.value.shape
+    return made
 
 
 def _captured_choice(context: Context) -> _Choice | None:
