@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM ?= false
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-without-kernels test-slow lint format clean bench bench-simplify bench-kernels bench-training \
         bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
-        stock-inference         distributed kill-resume
+        stock-inference distributed kill-resume
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18

@@ -19,6 +19,7 @@ class FuseAttentionBias(Fusion):
 
     name: ClassVar[str] = "fuse-attention-bias"
     phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-qkv-training"
     produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
 
     def match(

@@ -15,6 +15,7 @@ class FuseAttentionScale(Fusion):
 
     name: ClassVar[str] = "fuse-attention-scale"
     phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-attention-training"
     produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
 
     def match(self, op: Op, q: Any, factor: Any, scale: Any, *rest: Any) -> Any:

@@ -19,6 +19,7 @@ class FuseEmbedLayerNorm(Fusion):
 
     name: ClassVar[str] = "fuse-embed-layer-norm"
     phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-layer-norm"
     produces: ClassVar[tuple[str, ...]] = ("EmbedLayerNormalization",)
 
     def match(

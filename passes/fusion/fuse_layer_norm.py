@@ -12,10 +12,14 @@ __all__ = ["FuseLayerNorm"]
 
 
 class FuseLayerNorm(Fusion):
-    """(x−mean)/√(var+ε)·scale+bias → LayerNormalization(x, scale, bias)"""
+    """(x−mean)/√(var+ε)·scale+bias → LayerNormalization(x, scale, bias)
+
+    The operator is ONNX's own since opset 17; ONNX Runtime also has it under older ones, to be asked for.
+    """
 
     name: ClassVar[str] = "fuse-layer-norm"
     produces: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
+    any_opset: bool = False
 
     def match(self, op: Op, x: Any, axes: Any, epsilon: Any, scale: Any, bias: Any) -> Any:
         scaled = op.Mul(op.optional(op.Cast, layer_norm(op, x, axes, epsilon)), scale)
@@ -24,7 +28,7 @@ class FuseLayerNorm(Fusion):
     def check(
         self, x: Any, axes: Any, epsilon: Any, scale: Any, context: Context, bias: Any = None
     ) -> str | None:
-        if context.model.opset() < 17:
+        if context.model.opset() < 17 and not self.any_opset:
             return f"LayerNormalization needs opset 17, the model has {context.model.opset()}"
         if context.scalar(epsilon) is None:
             return f"epsilon {epsilon.name!r} is not a constant"

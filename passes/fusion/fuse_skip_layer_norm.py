@@ -16,7 +16,7 @@ class FuseSkipLayerNorm(Fusion):
 
     name: ClassVar[str] = "fuse-skip-layer-norm"
     phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-layer-norm-training"
+    counterpart: ClassVar[str | None] = "fuse-bias-dropout-add-training"
     produces: ClassVar[tuple[str, ...]] = ("SkipLayerNormalization",)
 
     def match(

@@ -175,3 +175,18 @@ def test_a_reader_that_goes_away_is_no_error(model: Path) -> None:
         ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False
     )
     assert "Traceback" not in done.stderr
+
+
+def test_explain_names_the_altered_node_and_both_values(tmp_path: Path) -> None:
+    path = tmp_path / "altered.onnx"
+    altered = Model.from_text(TEXT.replace("1.4142135", "1.5"))
+    altered.save(path)
+    node = next(n.name for n in altered.nodes() if n.op_type == "Div")
+    shown = fuseline("passes", "explain", "fuse-gelu", path).stdout
+    assert "0 matches" in shown
+    assert f"5 of 5 nodes fit, then at Div '{node}': found the constant 1.5" in shown
+    assert "expected the constant 1.414213" in shown
+    told = json.loads(fuseline("passes", "explain", "fuse-gelu", path, "--json").stdout)
+    nearest = told["near_misses"][0]
+    assert (nearest["node"], nearest["found"]) == (node, "the constant 1.5")
+    assert nearest["expected"].startswith("the constant 1.414213")

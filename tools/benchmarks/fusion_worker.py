@@ -13,6 +13,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,29 @@ __all__ = ["attempts"]
 Jobs = list[tuple[Case, list[Path]]]
 
 
-def attempts(rival: str, jobs: Path, folder: Path) -> list[dict[str, Any]]:
+def attempts(rival: str, jobs: Jobs, folder: Path, *, reuse: bool, processes: int) -> list[dict[str, Any]]:
     """What the rival made of every case: counts, and how far its outputs are from the plain model's."""
     results = folder / f"{rival.replace(' ', '-')}.jsonl"
-    results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", __spec__.name, rival, str(jobs), str(results)]
-    while subprocess.run(command, capture_output=True, check=False).returncode:
-        if not results.exists() or not _begun(results):
-            raise RuntimeError(f"{rival} cannot be started: {' '.join(command)}")
-    return [entry for entry in _read(results) if entry["ended"]]
+    if not reuse:
+        results.unlink(missing_ok=True)
+    with ThreadPoolExecutor(processes) as pool:
+        parts = [(rival, jobs[i::processes], folder / f"jobs-{i}.pickle", results) for i in range(processes)]
+        list(pool.map(lambda part: _supervise(*part), parts))
+    names = {case.name for case, _ in jobs}
+    return [entry for entry in _read(results) if entry["ended"] and entry["case"] in names]
+
+
+def _supervise(rival: str, jobs: Jobs, listed: Path, results: Path) -> None:
+    """Start the worker again until it has come to its end; every start gets at least one attempt further."""
+    listed.write_bytes(pickle.dumps(jobs))
+    command = [sys.executable, "-m", __spec__.name, rival, str(listed), str(results)]
+    while True:
+        before = len(_read(results))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        if len(_read(results)) == before:
+            raise RuntimeError(f"{rival} cannot be run:\n{done.stderr[-2000:]}")
 
 
 def _read(results: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -107,18 +106,14 @@ def _ours(case: Case) -> Row:
 
 
 def _rivals(cases: list[Case], options: argparse.Namespace) -> dict[str, list[Row]]:
-    kept = options.cache / "rivals.json"
-    if options.reuse and kept.exists():
-        known: dict[str, list[Row]] = json.loads(kept.read_text())
-        return known
     with quiet():
-        sources = [(case, [p for p in (case.path, simplified(case, options.cache)) if p]) for case in cases]
-    prepare_optimum(optimum_environment(options.optimum), sources, options.cache)
-    jobs = options.cache / "jobs.pickle"
-    jobs.write_bytes(pickle.dumps(sources))
-    found = {rival: attempts(rival, jobs, options.cache) for rival in RIVALS}
-    kept.write_text(json.dumps(found))
-    return found
+        jobs = [(case, [p for p in (case.path, simplified(case, options.cache)) if p]) for case in cases]
+    if not options.reuse:
+        prepare_optimum(optimum_environment(options.optimum), jobs, options.cache)
+    return {
+        rival: attempts(rival, jobs, options.cache, reuse=options.reuse, processes=options.processes)
+        for rival in RIVALS
+    }
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
@@ -172,7 +167,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=lambda t: t.split(","))
     parser.add_argument("--cache", type=Path, default=Path(".cache/inference"))
     parser.add_argument("--optimum", type=Path, default=Path(".venv-optimum"), help="its environment")
-    parser.add_argument("--reuse", action="store_true", help="take the rivals' answers of the last run")
+    parser.add_argument("--reuse", action="store_true", help="keep the rivals' answers of the last run")
+    parser.add_argument("--processes", type=int, default=2, help="how many for the rivals")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=Path, help="write the comparison as Markdown")
     return parser.parse_args(arguments)
