@@ -308,3 +308,48 @@ def test_a_torch_function_as_the_pattern() -> None:
     target = model(body)
     assert apply(ByExample(), target).changes == 1
     assert ops(target) == ["Neg"]
+
+
+def test_an_attribute_by_predicate() -> None:
+    class Steep(Base):
+        """LeakyRelu<alpha > 0.1>(x) → Neg(x)"""
+
+        name: ClassVar[str] = "steep"
+
+        def match(self, op: Any, x: Any) -> Any:
+            return op.LeakyRelu(x, alpha=lambda a: a > 0.1)
+
+    assert apply(Steep(), model("out = LeakyRelu<alpha = 0.5>(x)")).changes == 1
+    assert apply(Steep(), model("out = LeakyRelu(x)")).changes == 0
+
+
+def test_a_shared_node_is_kept_for_its_other_users() -> None:
+    class Shared(Base):
+        """Exp(Relu(x)) → Neg(x), whoever else reads the Relu"""
+
+        name: ClassVar[str] = "shared"
+
+        def match(self, op: Any, x: Any) -> Any:
+            return op.Exp(op.Relu(x, _shared=True))
+
+    target = model("r = Relu(x)\ne = Exp(r)\nout = Add(e, r)")
+    assert apply(Shared(), target).changes == 1
+    assert sorted(ops(target)) == ["Add", "Neg", "Relu"]
+
+
+def test_of_overlapping_matches_the_largest_then_the_earliest_is_taken() -> None:
+    class Pair(Base):
+        """Relu(Relu(x)), an Abs behind it or not → Neg(x)"""
+
+        name: ClassVar[str] = "pair"
+
+        def match(self, op: Any, x: Any) -> Any:
+            pair = op.Relu(op.Relu(x))
+            return op.one_of(op.Abs(pair), pair)
+
+    larger = model("a = Relu(x)\nb = Relu(a)\nc = Relu(b)\nout = Abs(c)")
+    apply(Pair(), larger)
+    assert ops(larger) == ["Relu", "Neg"]
+    earlier = model("a = Relu(x)\nb = Relu(a)\nout = Relu(b)")
+    apply(Pair(), earlier)
+    assert ops(earlier) == ["Neg", "Relu"]
