@@ -10,7 +10,9 @@ import onnx_ir as ir
 
 from fuseline.engine import constants
 from fuseline.engine.model import Model
+from fuseline.engine.patterns.agreement import same, trees, violation
 from fuseline.engine.patterns.attributes import attribute, attribute_agrees
+from fuseline.engine.patterns.bindings import Bindings
 from fuseline.engine.patterns.match import Failure, Match, show
 from fuseline.engine.patterns.pattern import Pattern
 from fuseline.engine.patterns.terms import (
@@ -28,13 +30,12 @@ from fuseline.engine.patterns.terms import (
     describe,
     normal_domain,
 )
+from fuseline.engine.patterns.tracer import KIND, OPERATOR, Tracer
 
 __all__ = ["Matcher"]
 
 # How many ways of matching one place are looked at before the largest is taken.
 WAYS = 32
-# A mismatch of a value says more than one of an operator, which says more than one of a kind.
-VALUE, OPERATOR, KIND = 2, 1, 0
 
 
 class Matcher:
@@ -47,15 +48,16 @@ class Matcher:
     def __init__(self, pattern: Pattern, model: Model, *, tracing: bool = False) -> None:
         self.pattern = pattern
         self.model = model
-        self.tracing = tracing
-        self.failure: Failure | None = None
-        self._captures: dict[str, Any] = {}
-        self._nodes: dict[NodeTerm, ir.Node] = {}
-        self._values: dict[Term, ir.Value | None] = {}
-        self._extra: list[ir.Node] = []
-        self._forgiven: list[tuple[ir.Node, str, str]] = []
-        self._best: tuple[int, int] = (-1, -1)
+        self._bindings = Bindings()
+        self._captures, self._nodes = self._bindings.captures, self._bindings.nodes
+        self._values, self._extra = self._bindings.values, self._bindings.extra
+        self._tracer = Tracer(model, self._bindings, active=tracing)
         self._root: ir.Node | None = None
+
+    @property
+    def failure(self) -> Failure | None:
+        """The best failure of the last attempt."""
+        return self._tracer.failure
 
     def could_match(self, present: set[tuple[str, str]]) -> bool:
         """Whether a graph with these operators can contain the pattern at all."""
@@ -63,13 +65,13 @@ class Matcher:
 
     def at(self, root: ir.Node) -> Iterator[Match]:
         """The ways the pattern fits with its last node at `root`, found one by one."""
-        self._root, self.failure, self._best = root, None, (-1, -1)
+        self._root = root
         # An attempt that was left early leaves its bindings behind.
-        for state in (self._captures, self._nodes, self._values, self._extra, self._forgiven):
-            state.clear()  # type: ignore[attr-defined]
+        self._bindings.clear()
+        self._tracer.begin(root)
         for _ in itertools.islice(self._anchored(root), WAYS):
-            if self._forgiven:
-                self._note_forgiven()
+            if self._tracer.forgiven:
+                self._tracer.note_forgiven()
             else:
                 yield self._snapshot(root)
 
@@ -146,7 +148,7 @@ class Matcher:
                 if value is None:
                     yield
                 else:
-                    self._fail(KIND, user, None, value)
+                    self._tracer.fail(KIND, user, None, value)
             case Capture():
                 yield from self._capture(term, value, user)
             case Constant():
@@ -164,7 +166,7 @@ class Matcher:
             if self._values[term] is value:
                 yield
             else:
-                self._fail(KIND, user, term, value)
+                self._tracer.fail(KIND, user, term, value)
             return
         match term:
             case Alternatives():
@@ -182,61 +184,34 @@ class Matcher:
 
     def _capture(self, term: Capture, value: Any, user: ir.Node) -> Iterator[None]:
         if term.name in self._captures:
-            if self._same(self._captures[term.name], value):
+            if same(self.model, self._captures[term.name], value):
                 yield
             else:
-                self._fail(KIND, user, term, value)
+                self._tracer.fail(KIND, user, term, value)
             return
         if value is None and not term.optional:
-            self._fail(KIND, user, term, value)
+            self._tracer.fail(KIND, user, term, value)
             return
         self._captures[term.name] = value
         yield
         del self._captures[term.name]
 
-    def _same(self, one: Any, other: Any) -> bool:
-        if one is other:
-            return True
-        if not isinstance(one, ir.Value) or not isinstance(other, ir.Value):
-            return bool(one == other)
-        first = constants.constant(self.model, one, at_most=16)
-        second = constants.constant(self.model, other, at_most=16) if first is not None else None
-        return (
-            second is not None
-            and first is not None
-            and first.shape == second.shape
-            and bool((first == second).all())
-        )
-
     def _constant(self, term: Constant, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
         found = constants.constant(self.model, value, at_most=max(16, term.value.size))
         if found is None:
-            self._fail(KIND, user, term, value)
+            self._tracer.fail(KIND, user, term, value)
         elif term.agrees(found):
             yield
         else:
-            yield from self._forgive(user, describe(term), show(self.model, value))
+            yield from self._tracer.forgive(user, describe(term), show(self.model, value))
 
     def _constrained(self, term: Constrained, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
-        wrong = self._violation(term, value)
+        wrong = violation(self.model, term, value)
         for _ in self._capture(term.inner, value, user):
             if wrong is None:
                 yield
             else:
-                yield from self._forgive(user, describe(term), wrong)
-
-    def _violation(self, term: Constrained, value: ir.Value | None) -> str | None:
-        if value is None:
-            return None
-        if term.dtypes is not None and value.dtype is not None and value.dtype not in term.dtypes:
-            return f"{value.name!r} of type {value.dtype.name}"
-        if term.rank is not None and (value.shape is None or len(value.shape) != term.rank):
-            return f"{value.name!r} of " + (
-                "unknown rank" if value.shape is None else f"rank {len(value.shape)}"
-            )
-        if term.constant is not None and constants.is_constant(self.model, value) != term.constant:
-            return show(self.model, value)
-        return None
+                yield from self._tracer.forgive(user, describe(term), wrong)
 
     def _alternatives(self, term: Alternatives, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
         for position, option in enumerate(term.options):
@@ -263,43 +238,23 @@ class Matcher:
             value, user = node.inputs[0], node
 
     def _associative(self, term: Associative, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
-        for nodes, leaves in self._trees(term, value):
+        for nodes, leaves in trees(term, value, self._in_reach):
             self._extra.extend(nodes)
             for order in itertools.permutations(leaves):
                 yield from self._sequence(list(zip(term.parts, order, strict=True)), nodes[0])
             del self._extra[len(self._extra) - len(nodes) :]
 
-    def _trees(
-        self, term: Associative, value: ir.Value | None
-    ) -> Iterator[tuple[list[ir.Node], list[ir.Value | None]]]:
-        """Ways of opening the tree at `value` until it has as many leaves as there are parts."""
-        pending: list[tuple[list[ir.Node], list[ir.Value | None]]] = [([], [value])]
-        seen: set[frozenset[ir.Node]] = set()
-        while pending:
-            nodes, leaves = pending.pop(0)
-            if len(leaves) == len(term.parts):
-                yield nodes, leaves
-                continue
-            for position, leaf in enumerate(leaves):
-                node = leaf.producer() if leaf is not None else None
-                if node is None or node.op_type != term.op_type or not self._in_reach(node):
-                    continue
-                opened = [*nodes, node]
-                if frozenset(opened) not in seen:
-                    seen.add(frozenset(opened))
-                    pending.append((opened, [*leaves[:position], *node.inputs, *leaves[position + 1 :]]))
-
     def _output(self, term: Output, value: ir.Value | None, user: ir.Node) -> Iterator[None]:
         node = value.producer() if value is not None else None
         if node is None or value is None:
-            self._fail(KIND, user, term, value)
+            self._tracer.fail(KIND, user, term, value)
             return
         bound = self._nodes.get(term.node)
         if bound is not None:
             if bound is node and value.index() == term.index:
                 yield
             else:
-                self._fail(KIND, user, term, value)
+                self._tracer.fail(KIND, user, term, value)
             return
         if (
             node.op_type not in term.node.op_types
@@ -307,7 +262,7 @@ class Matcher:
             or value.index() != term.index
             or not self._in_reach(node)
         ):
-            self._fail(OPERATOR, node if node.op_type not in term.node.op_types else user, term, value)
+            self._tracer.fail(OPERATOR, node if node.op_type not in term.node.op_types else user, term, value)
             return
         self._nodes[term.node] = node
         for _ in self._attributes(list(term.node.attributes.items()), node):
@@ -331,7 +286,7 @@ class Matcher:
             yield from self._attributes(rest, node)
         else:
             wanted = "another value" if callable(expected) else repr(expected)
-            for _ in self._forgive(node, f"{name} = {wanted}", f"{name} = {found!r}"):
+            for _ in self._tracer.forgive(node, f"{name} = {wanted}", f"{name} = {found!r}"):
                 yield from self._attributes(rest, node)
 
     def _inputs(self, term: NodeTerm, node: ir.Node) -> Iterator[None]:
@@ -339,7 +294,7 @@ class Matcher:
         if terms and isinstance(terms[-1], Many):
             fixed = len(terms) - 1
             if len(values) < fixed:
-                self._fail(KIND, node, terms[-1], None)
+                self._tracer.fail(KIND, node, terms[-1], None)
                 return
             rest = Capture(terms.pop().name)  # type: ignore[union-attr]
             for _ in self._capture(rest, tuple(values[fixed:]), node):
@@ -360,48 +315,6 @@ class Matcher:
             return
         for _ in self._term(*pairs[0], user):
             yield from self._sequence(pairs[1:], user)
-
-    # -- failing
-
-    def _fail(self, kind: int, node: ir.Node, term: Term | None, value: Any) -> None:
-        if self.tracing:
-            shown = show(self.model, value) if value is None or isinstance(value, ir.Value) else repr(value)
-            self._note(kind, node, self._expectation(term), shown)
-
-    def _expectation(self, term: Term | None) -> str:
-        if isinstance(term, Capture) and isinstance(self._captures.get(term.name), ir.Value):
-            return f"{show(self.model, self._captures[term.name])}, as {term.name!r} elsewhere in the pattern"
-        return describe(term)
-
-    def _note(self, kind: int, node: ir.Node, expected: str, found: str) -> None:
-        score = (len(self._nodes) + len(self._extra) - len(self._forgiven), kind)
-        if score <= self._best or self._root is None:
-            return
-        self._best = score
-        if self._forgiven:
-            node, expected, found = self._forgiven[0]
-        self.failure = Failure(self._root, node, score[0], found, expected)
-
-    def _note_forgiven(self) -> None:
-        if self._root is None:
-            return
-        node, expected, found = self._forgiven[0]
-        matched = len(self._nodes) + len(self._extra)
-        if (matched, VALUE) > self._best:
-            self._best = (matched, VALUE)
-            self.failure = Failure(self._root, node, matched, found, expected)
-
-    def _forgive(self, node: ir.Node, expected: str, found: str) -> Iterator[None]:
-        """A wrong value: the end of an ordinary attempt; when tracing, one is noted and passed over."""
-        if not self.tracing:
-            return
-        if self._forgiven:
-            self._note(VALUE, node, expected, found)
-            return
-        self._note(VALUE, node, expected, found)
-        self._forgiven.append((node, expected, found))
-        yield
-        self._forgiven.pop()
 
 
 def _hardest_first(pairs: Any) -> list[tuple[Term | None, ir.Value | None]]:

@@ -135,7 +135,10 @@ class _Walk:
             return self.first[key]
         whole = start == 0 and end == len(dims_of(source) or ())
         made = ir.node("Shape", [source], {} if whole else {"start": start, "end": end})
-        made.outputs[0].type, made.outputs[0].shape = ir.TensorType(ir.DataType.INT64), ir.Shape([end - start])
+        made.outputs[0].type, made.outputs[0].shape = (
+            ir.TensorType(ir.DataType.INT64),
+            ir.Shape([end - start]),
+        )
         self.rewriter.insert(node, [made], replaces=[node])
         self.values.learn(made.outputs[0], Known(key[0]))
         self.first[key] = made.outputs[0]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.packed import packed_attention
+from fuseline.passes.fusion.fragments.packed import check_heads, packed_attention
 from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FusePackedAttentionTraining"]
@@ -45,15 +45,7 @@ class FusePackedAttentionTraining(Fusion):
         return op.one_of(*ways)
 
     def check(self, qkv: Any, context: Context) -> str | None:
-        whole = dims(qkv)
-        heads = [(dims(context.node(label).outputs[0]) or ())[2:] for label in "qkv"]
-        if whole is None or len(whole) != 3:
-            return f"{qkv.name!r} has the shape {whole}, not [batch, length, width]"
-        if len(heads[0]) != 2 or not all(isinstance(d, int) for d in heads[0]):
-            return f"number or size of heads is not known: {heads[0]}"
-        if heads[1] != heads[0] or heads[2] != heads[0]:
-            return f"the heads of q, k and v differ: {heads}"
-        return None
+        return check_heads(context, qkv)
 
     def replace(self, op: Builder, qkv: Any, context: Context) -> Any:
         heads, size = (dims(context.node("q").outputs[0]) or ())[2:]

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
 from fuseline.passes.fusion.fragments.linear import check_packable, linear
-from fuseline.passes.fusion.fragments.packed import packed_attention
+from fuseline.passes.fusion.fragments.packed import check_heads, packed_attention
 from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseQkvTraining"]
@@ -59,14 +59,11 @@ class FuseQkvTraining(Fusion):
         bk: Any = None,
         bv: Any = None,
     ) -> str | None:
-        shapes = [(dims(context.node(label).outputs[0]) or ())[2:] for label in "qkv"]
-        if len(shapes[0]) != 2 or not all(isinstance(d, int) for d in shapes[0]):
-            return f"number or size of heads is not known: {shapes[0]}"
-        if shapes[1] != shapes[0] or shapes[2] != shapes[0]:
-            return f"the heads of q, k and v differ: {shapes}"
-        if len(dims(x) or ()) != 3:
-            return f"{x.name!r} has the shape {dims(x)}, not [batch, length, width]"
-        return check_packable(context, [wq, wk, wv]) or check_packable(context, [bq, bk, bv])
+        return (
+            check_heads(context, x)
+            or check_packable(context, [wq, wk, wv])
+            or check_packable(context, [bq, bk, bv])
+        )
 
     def replace(
         self,

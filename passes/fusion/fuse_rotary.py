@@ -8,15 +8,15 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context
 from fuseline.passes.fusion.fragments.heads import projection, unmerged
-from fuseline.passes.fusion.fragments.rotary import check_halves, rotary
+from fuseline.passes.fusion.fragments.rotary import RotaryFusion
 from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseRotary"]
 
 
-class FuseRotary(Fusion):
+class FuseRotary(RotaryFusion):
     """x·cos+rotate_half(x)·sin → com.microsoft.RotaryEmbedding(x, positions, cos, sin)
 
     The tables of this call serve as the kernel's cache, so that any way of computing them is kept: with one
@@ -28,32 +28,15 @@ class FuseRotary(Fusion):
     counterpart: ClassVar[str | None] = "fuse-rotary-training"
     produces: ClassVar[tuple[str, ...]] = ("RotaryEmbedding",)
 
-    def match(
-        self,
-        op: Op,
-        x: Any,
-        cos: Any,
-        sin: Any,
-        start: Any,
-        stop: Any,
-        axes: Any,
-        steps: Any,
-        start_2: Any,
-        stop_2: Any,
-    ) -> Any:
-        return rotary(op, x, cos, sin, start, stop, axes, steps, start_2, stop_2)
-
-    def check(self, x: Any, cos: Any, sin: Any, context: Context) -> str | None:
-        known = dims(x)
-        if known is None or len(known) != 4 or not isinstance(known[1], int):
-            return f"{x.name!r} has the shape {known}, not [batch, heads, length, size]"
-        for table in (cos, sin):
-            shape = dims(table)
-            if shape is None or len(shape) != 4 or shape[1] != 1 or shape[3] != known[3]:
-                return f"{table.name!r} has the shape {shape}, not [batch or 1, 1, length, size]"
-            if not _repeats(context, table):
-                return f"the two halves of {table.name!r} are not known to be equal"
-        return check_halves(context, x)
+    def check_table(self, table: ir.Value, x: ir.Value, context: Context) -> str | None:
+        shape, known = dims(table), dims(x) or ()
+        if not isinstance(known[1], int):
+            return f"the number of heads of {x.name!r} is not known: {known}"
+        if shape is None or len(shape) != 4 or shape[1] != 1 or shape[3] != known[3]:
+            return f"{table.name!r} has the shape {shape}, not [batch or 1, 1, length, size]"
+        if not _repeats(context, table):
+            return f"the two halves of {table.name!r} are not known to be equal"
+        return None
 
     def replace(self, op: Builder, x: Any, cos: Any, sin: Any) -> Any:
         shared = (dims(cos) or ())[0] == 1 and (dims(sin) or ())[0] == 1
@@ -79,15 +62,7 @@ def _repeats(context: Context, table: ir.Value) -> bool:
         first, second = np.split(content, 2, axis=-1)
         return bool(np.array_equal(first, second))
     node = table.producer()
-    while node is not None and node.op_type in (
-        "Unsqueeze",
-        "Cast",
-        "Mul",
-        "Cos",
-        "Sin",
-        "Identity",
-        "Reshape",
-    ):
+    while node is not None and node.op_type in _ELEMENTWISE:
         if node.op_type == "Mul" and context.scalar(node.inputs[1]) is None:
             return False
         if node.op_type == "Reshape" and _last(node.inputs[0]) != _last(node.outputs[0]):

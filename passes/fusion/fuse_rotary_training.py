@@ -7,45 +7,26 @@ from typing import Any, ClassVar
 import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context
 from fuseline.passes.fusion.fragments.heads import heads_after
 from fuseline.passes.fusion.fragments.native import native
-from fuseline.passes.fusion.fragments.rotary import check_halves, rotary
+from fuseline.passes.fusion.fragments.rotary import RotaryFusion
 from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseRotaryTraining"]
 
 
-class FuseRotaryTraining(Fusion):
+class FuseRotaryTraining(RotaryFusion):
     """x·cos+rotate_half(x)·sin → fuseline.FusedRotary with the heads last, between two Transposes"""
 
     name: ClassVar[str] = "fuse-rotary-training"
     phase: ClassVar[Phase] = "pre-gradient"
     produces: ClassVar[tuple[str, ...]] = ("FusedRotary",)
 
-    def match(
-        self,
-        op: Op,
-        x: Any,
-        cos: Any,
-        sin: Any,
-        start: Any,
-        stop: Any,
-        axes: Any,
-        steps: Any,
-        start_2: Any,
-        stop_2: Any,
-    ) -> Any:
-        return rotary(op, x, cos, sin, start, stop, axes, steps, start_2, stop_2)
-
-    def check(self, x: Any, cos: Any, sin: Any, context: Context) -> str | None:
-        known = dims(x)
-        if known is None or len(known) != 4:
-            return f"{x.name!r} has the shape {known}, not [batch, heads, length, size]"
-        for table in (cos, sin):
-            if _without_heads(table) is None:
-                return f"{table.name!r} has the shape {dims(table)}, not [batch or 1, 1, length, size]"
-        return check_halves(context, x)
+    def check_table(self, table: ir.Value, x: ir.Value, context: Context) -> str | None:
+        if _without_heads(table) is None:
+            return f"{table.name!r} has the shape {dims(table)}, not [batch or 1, 1, length, size]"
+        return None
 
     def replace(self, op: Builder, x: Any, cos: Any, sin: Any) -> Any:
         tables = [_flat(op, table) for table in (cos, sin)]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.skip import check_residual, order_residual, residual
+from fuseline.passes.fusion.fragments.skip import check_residual, residual, skip_norm
 
 __all__ = ["FuseSkipLayerNorm"]
 
@@ -41,17 +41,4 @@ class FuseSkipLayerNorm(Fusion):
         bias: Any = None,
         beta: Any = None,
     ) -> Any:
-        total = context.match.outputs[1]
-        kept = context.used_outside(total)
-        first, second = order_residual(x, skip)
-        made = op.SkipLayerNormalization(
-            first,
-            second,
-            scale,
-            beta,
-            bias,
-            epsilon=epsilon,
-            _domain="com.microsoft",
-            _outputs=(True, False, False, True) if kept else 1,
-        )
-        return (made[0], made[3]) if kept else (made, total)
+        return skip_norm(op, context, "SkipLayerNormalization", x, skip, scale, beta, bias, epsilon=epsilon)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.skip import check_residual, order_residual, residual
+from fuseline.passes.fusion.fragments.skip import check_residual, residual, skip_norm
 
 __all__ = ["FuseSkipRmsNorm"]
 
@@ -29,16 +29,6 @@ class FuseSkipRmsNorm(Fusion):
     def replace(
         self, op: Builder, x: Any, skip: Any, scale: Any, epsilon: float, context: Context, bias: Any = None
     ) -> Any:
-        total = context.match.outputs[1]
-        kept = context.used_outside(total)
-        first, second = order_residual(x, skip)
-        made = op.SkipSimplifiedLayerNormalization(
-            first,
-            second,
-            scale,
-            bias,
-            epsilon=epsilon,
-            _domain="com.microsoft",
-            _outputs=(True, False, False, True) if kept else 1,
+        return skip_norm(
+            op, context, "SkipSimplifiedLayerNormalization", x, skip, scale, bias, epsilon=epsilon
         )
-        return (made[0], made[3]) if kept else (made, total)

@@ -1,4 +1,4 @@
-"""Encoders and encoder-decoders as plain modules: what the decoder reads is an input, not derived from labels."""
+"""Encoders and encoder-decoders as plain modules: the decoder's ids are an input, not made from labels."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def export_called(model: Any) -> Model:
             dynamic={"input_features": {0: "batch"}, "decoder_input_ids": _TARGET},
             check=False,
         )
-    elif name.endswith("ForConditionalGeneration") or name.endswith("MTModel"):
+    elif name.endswith(("ForConditionalGeneration", "MTModel")):
         made = export(
             _Translator(model),
             example_inputs={

@@ -35,7 +35,9 @@ def count(model: onnx.ModelProto) -> dict[str, int]:
     nodes = list(_nodes(model.graph))
     kinds = Counter(node.op_type for node in nodes)
     found = {column: sum(kinds[op] for op in operators) for column, operators in _OPERATORS.items()}
-    found["bias gelu"] += sum(n.op_type == "FastGelu" and len(n.input) > 1 and bool(n.input[1]) for n in nodes)
+    found["bias gelu"] += sum(
+        n.op_type == "FastGelu" and len(n.input) > 1 and bool(n.input[1]) for n in nodes
+    )
     return {**found, "nodes": sum(kinds.values()) - kinds["Constant"]}
 
 

@@ -5,8 +5,8 @@
 The models are the exporters' zoo, with both attention implementations, and third-party transformer files.
 Rivals, all in this run: onnxruntime.transformers.optimizer with every model type, optimum's O3 (in an
 environment of its own), and onnxscript's optimize_for_ort. Each gets the exported file and the same file
-simplified by onnxscript, and the best of all its answers counts, cell by cell. An answer that does not run, or
-whose outputs are off by more than 1e-2, is none. Exit 1 when fuseline falls short of the bars or of 1e-4.
+simplified by onnxscript, and the best of all its answers counts, cell by cell. An answer that does not run,
+or whose outputs are off by more than 1e-2, is none. Exit 1 when fuseline misses the bars, or 1e-4 itself.
 """
 
 from __future__ import annotations
@@ -151,12 +151,18 @@ def _summary(rows: list[Row], result: Row) -> str:
 def _table(rows: list[Row], result: Row) -> str:
     """The whole comparison as Markdown."""
     lines = ["# Fusion counts", "", f"Written by `make bench-fusions`. {_summary(rows, result)}.", ""]
-    lines += [f"Each cell: fuseline / {' / '.join(RIVALS)}; – where a rival fails or gives other outputs.", ""]
+    lines += [
+        f"Each cell: fuseline / {' / '.join(RIVALS)}; – where a rival fails or gives other outputs.",
+        "",
+    ]
     lines += ["| model | before | nodes | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 3) + "|"]
     for row in rows:
         cells = [_cell(row, c) if any(_cell(row, c).strip("0/–")) else "" for c in COLUMNS]
         lines.append(f"| {row['model']} | {row['before']} | {_cell(row, 'nodes')} | {' | '.join(cells)} |")
-    for title, listed in (("Fewer than a rival", result["short"]), ("More nodes than a rival", result["larger"])):
+    for title, listed in (
+        ("Fewer than a rival", result["short"]),
+        ("More nodes than a rival", result["larger"]),
+    ):
         if listed:
             lines += ["", f"## {title}", "", *(f"- {line}" for line in listed)]
     return "\n".join(lines) + "\n"

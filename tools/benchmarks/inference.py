@@ -3,8 +3,8 @@
     python -m fuseline.tools.benchmarks.inference [--only bert,gpt2] [--rounds 9] [--cache FOLDER]
 
 Every variant of a model is loaded in one process with the same threads, and takes turns with the others;
-the ratios are of medians. ONNX Runtime's own optimisations are on (ENABLE_ALL) for all of them; "plain" is the
-exported file with nothing else. Of onnxruntime.transformers the smallest output over all its model types is
+the ratios are of medians. ONNX Runtime's own optimisations are on (ENABLE_ALL) for all of them; "plain" is
+the exported file with nothing else. Of onnxruntime.transformers the smallest output over all model types is
 taken, of the exported file and, for comparison, of the file simplified by onnxscript first. Exit 1 when the
 bars against the former are missed, or outputs differ from the plain model's by more than 1e-4.
 """

@@ -12,7 +12,6 @@ import venv
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import onnx
 

@@ -10,7 +10,19 @@ from fuseline.engine.patterns import Builder, Context
 from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fragments.values import dims
 
-__all__ = ["packed_attention"]
+__all__ = ["check_heads", "packed_attention"]
+
+
+def check_heads(context: Context, whole: ir.Value) -> str | None:
+    """Whether the nodes labelled q, k and v split [batch, length, width] into equal, known heads."""
+    heads = [(dims(context.node(label).outputs[0]) or ())[2:] for label in "qkv"]
+    if len(heads[0]) != 2 or not all(isinstance(d, int) for d in heads[0]):
+        return f"number or size of heads is not known: {heads[0]}"
+    if heads[1] != heads[0] or heads[2] != heads[0]:
+        return f"the heads of q, k and v differ: {heads}"
+    if len(dims(whole) or ()) != 3:
+        return f"{whole.name!r} has the shape {dims(whole)}, not [batch, length, width]"
+    return None
 
 
 def packed_attention(op: Builder, context: Context, qkv: Any, heads: int, size: int) -> Any:

@@ -6,16 +6,44 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fuseline.engine.patterns import Context, Op, Term
+from fuseline.engine.patterns import Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.values import dims, last_dim
 
-__all__ = ["check_halves", "rotary"]
+__all__ = ["RotaryFusion", "check_halves"]
 
 
-def rotary(op: Op, x: Any, cos: Any, sin: Any, *bounds: Any) -> Term:
-    """x·cos + rotate_half(x)·sin; `bounds` capture those of the two Slices, to be checked later."""
-    made: Term = op.Add(op.Mul(x, cos), op.Mul(_rotate_half(op, x, bounds), sin))
-    return made
+class RotaryFusion(Fusion):
+    """Base: x·cos + rotate_half(x)·sin, and what must hold of x and of the Slices' bounds."""
+
+    def match(
+        self,
+        op: Op,
+        x: Any,
+        cos: Any,
+        sin: Any,
+        start: Any,
+        stop: Any,
+        axes: Any,
+        steps: Any,
+        start_2: Any,
+        stop_2: Any,
+    ) -> Any:
+        halves = _rotate_half(op, x, (start, stop, axes, steps, start_2, stop_2))
+        return op.Add(op.Mul(x, cos), op.Mul(halves, sin))
+
+    def check(self, x: Any, cos: Any, sin: Any, context: Context) -> str | None:
+        known = dims(x)
+        if known is None or len(known) != 4:
+            return f"{x.name!r} has the shape {known}, not [batch, heads, length, size]"
+        for table in (cos, sin):
+            reason = self.check_table(table, x, context)
+            if reason is not None:
+                return reason
+        return check_halves(context, x)
+
+    def check_table(self, table: ir.Value, x: ir.Value, context: Context) -> str | None:
+        """Whether a table of cosines or sines is what the kernel takes."""
+        raise NotImplementedError
 
 
 def _rotate_half(op: Op, x: Any, bounds: tuple[Any, ...]) -> Term:

@@ -6,10 +6,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fuseline.engine.patterns import Op, Term
+from fuseline.engine.patterns import Builder, Context, Op, Term
 from fuseline.passes.fusion.fragments.values import broadcasts_last, dims, rank, same_shape
 
-__all__ = ["check_residual", "order_residual", "residual"]
+__all__ = ["check_residual", "residual", "skip_norm"]
 
 
 def residual(op: Op, x: Any, skip: Any, bias: Any) -> Term:
@@ -28,9 +28,17 @@ def check_residual(x: ir.Value, skip: ir.Value, bias: ir.Value | None) -> str | 
     return f"{x.name!r} {dims(x)} and {skip.name!r} {dims(skip)} are not known to have one shape"
 
 
-def order_residual(x: ir.Value, skip: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The operand with the batch comes first."""
-    return (skip, x) if _over_batch(skip, x) else (x, skip)
+def skip_norm(
+    op: Builder, context: Context, op_type: str, x: ir.Value, skip: ir.Value, *rest: Any, epsilon: float
+) -> tuple[Any, Any]:
+    """The normalised sum, and the sum itself, as a further output where others read it."""
+    total = context.match.outputs[1]
+    kept = context.used_outside(total)
+    # The operand with the batch comes first.
+    first, second = (skip, x) if _over_batch(skip, x) else (x, skip)
+    wanted = (True, False, False, True) if kept else 1
+    made = op.node(op_type, first, second, *rest, epsilon=epsilon, _domain="com.microsoft", _outputs=wanted)
+    return (made[0], made[3]) if kept else (made, total)
 
 
 def _over_batch(x: ir.Value, skip: ir.Value) -> bool:

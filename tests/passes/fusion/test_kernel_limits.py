@@ -1,4 +1,4 @@
-"""What ONNX Runtime 1.19.2 lacks or gets wrong on the CPU, and fusions therefore do not use (docs/fusing.md)."""
+"""What ONNX Runtime 1.19.2 lacks or gets wrong on the CPU, so that fusions keep away (docs/fusing.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ HEADS, SIZE = 2, 8
 
 
 def session(
-    op_type: str, feeds: dict[str, Array], inputs: list[str], outputs: tuple[str, ...] = ("y",), **attributes: Any
+    op_type: str,
+    feeds: dict[str, Array],
+    inputs: list[str],
+    outputs: tuple[str, ...] = ("y",),
+    **attributes: Any,
 ) -> Any:
     node = helper.make_node(op_type, inputs, outputs, domain="com.microsoft", **attributes)
     types = {k: helper.np_dtype_to_tensor_dtype(v.dtype) for k, v in feeds.items()}
@@ -42,7 +46,11 @@ def floats(*shape: int) -> Array:
         ("BiasSplitGelu", [(1, 4, 16), (16,)], {}),
         ("GroupNorm", [(1, 4, 4, 8), (8,), (8,)], {"groups": 2, "activation": 0}),
         ("GemmFastGelu", [(4, 8), (8, 8)], {}),
-        ("GatedRelativePositionBias", [(1, 4, 16), (16,), (2, 4, 4), (8, 8), (8,), (1, 2, 1, 1)], {"num_heads": 2}),
+        (
+            "GatedRelativePositionBias",
+            [(1, 4, 16), (16,), (2, 4, 4), (8, 8), (8,), (1, 2, 1, 1)],
+            {"num_heads": 2},
+        ),
     ],
 )
 def test_operators_without_a_cpu_kernel(
@@ -89,7 +97,11 @@ def test_a_whole_bias_is_right_with_any_number_of_keys() -> None:
 
 def test_grouped_attention_is_causal_and_takes_no_mask() -> None:
     feeds: dict[str, Array] = {n: floats(2, 6, HEADS * SIZE) * i for i, n in enumerate("qkv", 1)}
-    feeds |= {"last": np.full(2, 5, np.int32), "total": np.array(6, np.int32), "mask": np.ones((2, 6), np.int32)}
+    feeds |= {
+        "last": np.full(2, 5, np.int32),
+        "total": np.array(6, np.int32),
+        "mask": np.ones((2, 6), np.int32),
+    }
     names = ["q", "k", "v", "", "", "last", "total"]
     heads: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": HEADS, "outputs": ("y", "keys", "values")}
     with pytest.raises(Exception, match="not in range"):
