@@ -52,7 +52,8 @@ _WIDTH = {
     "vocab_size": 8192,
 }
 _NAMES_OF_WIDTH = {
-    "distilbert": {"dim": 768, "n_heads": 12, "hidden_dim": 3072, "n_layers": 4, "vocab_size": 8192},
+    # The zoo's own settings use the common names, which DistilBERT maps onto its own: both must agree.
+    "distilbert": {**_WIDTH, "dim": 768, "n_heads": 12, "hidden_dim": 3072, "n_layers": 4},
     "gpt2": {"n_embd": 768, "n_head": 12, "n_layer": 4, "vocab_size": 8192},
     "vit": {k: v for k, v in _WIDTH.items() if k != "vocab_size"},
 }
