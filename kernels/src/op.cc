@@ -99,14 +99,16 @@ Dimensions read_dimensions(const OrtShapeInferContext* context, size_t index) {
 
 void write_dimensions(const OrtShapeInferContext* context, size_t index, const Output& output,
                       const Dimensions& dimensions) {
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  check(call(abi::CreateTensorTypeAndShapeInfo{}, &info), "shape");
   Shape sizes;
   std::vector<const char*> symbols;
   for (const Dimension& dimension : dimensions) {
+    // The runtime would take every size that is unknown and has no name for the same one, and reuse buffers by it.
+    if (dimension.size < 0 && dimension.symbol.empty()) return;
     sizes.push_back(dimension.size);
     symbols.push_back(dimension.symbol.c_str());
   }
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  check(call(abi::CreateTensorTypeAndShapeInfo{}, &info), "shape");
   // Without the symbols the runtime takes the rank for zero.
   const bool ok = succeeded(call(abi::SetTensorElementType{}, info, output.type)) &&
                   succeeded(call(abi::SetDimensions{}, info, sizes.data(), sizes.size())) &&

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from fuseline import kernels
@@ -44,6 +45,31 @@ def test_the_runtime_infers_symbolic_shapes() -> None:
     for axis, symbol in enumerate(("batch", "tokens")):
         model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = symbol
     assert create_session(model).get_outputs()[0].shape == ["batch", "tokens", 5]
+
+
+def test_unknown_sizes_are_not_taken_for_equal() -> None:
+    """Were they, the runtime would put the second table into the first one's buffer."""
+    text = """<ir_version: 8, opset_import: ["" : 18, "fuseline" : 1]>
+    g (float[a,b] dx, float[c,d] dy, int64[n] i, int64[m] j, int64[2] p, int64[2] q) => (float[1] r, float[1] s)
+    {
+        none = Constant<value_ints = [-1]>()
+        one = Constant<value_ints = [1]>()
+        first = ConstantOfShape(p)
+        x = fuseline.FusedEmbeddingGrad(dx, i, first, none)
+        sum_x = ReduceSum<keepdims=0>(x)
+        r = Reshape(sum_x, one)
+        second = ConstantOfShape(q)
+        rows = Add(dy, r)
+        y = fuseline.FusedEmbeddingGrad(rows, j, second, none)
+        sum_y = ReduceSum<keepdims=0>(y)
+        s = Reshape(sum_y, one)
+    }"""
+    feeds = {"dx": np.ones((2, 3), np.float32), "dy": np.ones((4, 50), np.float32)}
+    feeds |= {"i": np.array([0, 1]), "j": np.array([0, 5, 5, 2])}
+    feeds |= {"p": np.array([2, 3]), "q": np.array([6, 50])}
+    session = create_session(onnx.parser.parse_model(text))
+    first, second = session.run(None, feeds)
+    assert (first.item(), second.item()) == (6, 4 * 50 * 7)
 
 
 def test_trailing_outputs_may_be_left_out() -> None:
