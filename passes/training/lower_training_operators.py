@@ -129,25 +129,30 @@ def _check_gather_nd(model: Model, node: ir.Node) -> str | None:
 def _slice(op: Builder, node: ir.Node) -> Made:
     """Zeros around dy. The operator Slice itself, on a range, knows where a slice begins and ends."""
     dy, shape, starts, ends, axes, *_ = node.inputs
-    listed = op.read(axes)
+    listed, rank = op.read(axes), rank_of(dy)
     assert listed is not None
-    before, after = [], []
+    assert rank is not None
+    before = [op.constant_ints([0])] * rank
+    after = list(before)
     for position, axis in enumerate(listed.tolist()):
         at = op.constant_ints([position])
-        dim = op("Gather", shape, np.array(axis))
-        places = op("Range", np.array(0), dim, np.array(1))
+        dim = op("Gather", shape, op.constant_ints([axis]))
+        places = op("Range", np.array(0), op("Squeeze", dim), np.array(1))
         bounds = (op("Gather", starts, at), op("Gather", ends, at))
         taken = op("Slice", places, *bounds, op.constant_ints([0]))
-        first = op("Slice", taken, op.constant_ints([0]), op.constant_ints([1]))
-        before.append(first)
-        end = op("Add", first, op("Shape", taken))
-        after.append(op("Sub", op("Unsqueeze", dim, op.constant_ints([0])), end))
-    pads = op("Concat", *before, *after, axis=0)
-    return op("Pad", dy, pads, None, op.constant(listed.astype(np.int64)))
+        # A slice may be empty, as what partial rotary embeddings leave over can be; it then has no first.
+        some = op("Concat", taken, dim, axis=0)
+        first = op("Slice", some, op.constant_ints([0]), op.constant_ints([1]))
+        before[axis] = first
+        after[axis] = op("Sub", dim, op("Add", first, op("Shape", taken)))
+    # All axes are padded, if by nothing: ONNX Runtime's transpose optimizer misreads a list of axes.
+    return op("Pad", dy, op("Concat", *before, *after, axis=0))
 
 
 def _check_slice(model: Model, node: ir.Node) -> str | None:
     axes = constant(model, node.inputs[4]) if len(node.inputs) > 4 else None
+    if rank_of(node.inputs[0]) is None:
+        return "the number of axes is not known"
     steps = node.inputs[5] if len(node.inputs) > 5 else None
     if axes is None:
         return "its axes are not constant"
