@@ -50,7 +50,8 @@ def test_the_runtime_infers_symbolic_shapes() -> None:
 def test_unknown_sizes_are_not_taken_for_equal() -> None:
     """Were they, the runtime would put the second table into the first one's buffer."""
     text = """<ir_version: 8, opset_import: ["" : 18, "fuseline" : 1]>
-    g (float[a,b] dx, float[c,d] dy, int64[n] i, int64[m] j, int64[2] p, int64[2] q) => (float[1] r, float[1] s)
+    g (float[a,b] dx, float[c,d] dy, int64[n] i, int64[m] j, int64[2] p, int64[2] q)
+        => (float[1] r, float[1] s)
     {
         none = Constant<value_ints = [-1]>()
         one = Constant<value_ints = [1]>()

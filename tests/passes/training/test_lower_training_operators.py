@@ -1,4 +1,4 @@
-"""Gradient operators lowered to standard ones give the same gradients, under ONNX Runtime's optimizers too."""
+"""Lowered gradient operators give the same gradients, under ONNX Runtime's optimizers too."""
 
 from __future__ import annotations
 
