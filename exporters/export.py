@@ -81,7 +81,7 @@ def _graph_of(plan: Plan, opset: int, clock: Clock) -> ir.Model:
             program = trace(plan.wrapper, plan.inputs, example)
         with clock.phase("translate"):
             names = [item.name for item in plan.inputs]
-            return translate(program, names, plan.wrapper.output_names, opset)
+            return translate(program, plan.wrapper, names, plan.wrapper.output_names, opset)
 
 
 def _finish(graph: ir.Model, plan: Plan, source: Source) -> Model:
@@ -90,7 +90,7 @@ def _finish(graph: ir.Model, plan: Plan, source: Source) -> Model:
     outputs = plan.wrapper.output_names
     updates = {name: name.removesuffix(UPDATED) for name in outputs if name.endswith(UPDATED)}
     parameters = map_parameters(graph, plan.model, prefix=prefix)
-    record_provenance(graph, prefix=prefix)
+    record_provenance(graph, prefix=prefix, root=source.label)
     name_axes(graph, plan.inputs)
     switched = install_switch(graph)
     graph.producer_name = "fuseline"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 __all__ = ["explain"]
 
@@ -12,8 +12,11 @@ _MISSING_OPERATOR = re.compile(r"OpOverload\(op='([\w.]+)'", re.ASCII)
 _SPECIALISED = re.compile(r"(?:You marked|The values? of|Not all values of) ([^\n]{0,200})")
 
 
-def explain(error: BaseException) -> tuple[str, str]:
-    """A one-line message and a hint for any exception that torch.export or torch.onnx may raise."""
+def explain(error: BaseException, traces: Mapping[str, str]) -> tuple[str, str]:
+    """A one-line message and a hint for any exception that torch.export or torch.onnx may raise.
+
+    `traces` has the place in the model's code for each operator, as far as it is known.
+    """
     chain = list(_chain(error))
     text = "\n".join(str(e) for e in chain)
     where = _where(chain)
@@ -31,6 +34,7 @@ def explain(error: BaseException) -> tuple[str, str]:
         )
     missing = sorted(set(_MISSING_OPERATOR.findall(text)))
     if missing and ("No ONNX function" in text or "DispatchError" in text or "decompos" in text):
+        where = _place(_frames_in(traces.get(missing[0], ""))) or where
         return (
             f"ONNX has no translation for {', '.join(missing)}{where}",
             "replace the operator by others, or wait for a translation in onnxscript",
@@ -55,7 +59,16 @@ def _where(chain: list[BaseException]) -> str:
         while trace is not None:
             frames.append((trace.tb_frame.f_code.co_filename, str(trace.tb_lineno)))
             trace = trace.tb_next
-        frames += [(file, line) for file, line, _ in _USER_FRAME.findall(str(error))]
+        frames += _frames_in(str(error))
+    return _place(frames)
+
+
+def _frames_in(text: str) -> list[tuple[str, str]]:
+    return [(file, line) for file, line, _ in _USER_FRAME.findall(text)]
+
+
+def _place(frames: list[tuple[str, str]]) -> str:
+    """The innermost frame that belongs to the model."""
     outside = [f for f in frames if not _is_machinery(f[0])]
     if not outside:
         return ""

@@ -18,15 +18,18 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _OWN_FILES = ("exporters/wrapper.py", "exporters/patches.py")
 
 
-def record_provenance(model: ir.Model, *, prefix: str) -> None:
-    """Write module path and source line on every node; drop what torch had written."""
+def record_provenance(model: ir.Model, *, prefix: str, root: str) -> None:
+    """Write module path and source line on every node; drop what torch had written.
+
+    `root` stands for the whole model, whose own path is empty: its forward's lines, the loss among them, and
+    the sizes of inputs that torch reads before any module runs.
+    """
     for node in model.graph.all_nodes():
         metadata = node.metadata_props
-        module = _module(metadata.get(_SCOPES, ""), prefix)
+        module = _module(metadata.get(_SCOPES, ""), prefix) or root
         source = _source(metadata.get(_TRACE, ""))
         metadata.clear()
-        if module:
-            metadata[MODULE] = module
+        metadata[MODULE] = module
         if source:
             metadata[SOURCE] = source
         for value in node.outputs:

@@ -7,10 +7,9 @@ import logging
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 import torch
@@ -37,10 +36,14 @@ def trace(
 
 
 def translate(
-    program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str], opset: int
+    program: torch.export.ExportedProgram,
+    module: nn.Module,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int,
 ) -> ir.Model:
-    """Translate an exported program to ONNX, without any optimisation."""
-    with _quiet(), _failing_readably(program):
+    """Translate the exported program of a module to ONNX, without any optimisation."""
+    with _quiet(), _failing_readably(module, _stack_traces(program)):
         result = torch.onnx.export(
             program,
             dynamo=True,
@@ -55,8 +58,17 @@ def translate(
     return result.model
 
 
+def _stack_traces(program: torch.export.ExportedProgram) -> dict[str, str]:
+    """Operator → where the model's code calls it first."""
+    found: dict[str, str] = {}
+    for node in program.graph.nodes:
+        name = getattr(node.target, "_overloadpacket", None)
+        found.setdefault(str(name), node.meta.get("stack_trace") or "")
+    return found
+
+
 @contextmanager
-def _failing_readably(subject: Any) -> Iterator[None]:
+def _failing_readably(module: nn.Module, traces: Mapping[str, str] | None = None) -> Iterator[None]:
     """Turn torch's page-long errors into one message, the full text going to a log file."""
     try:
         yield
@@ -65,8 +77,8 @@ def _failing_readably(subject: Any) -> Iterator[None]:
     except Exception as error:
         log = Path(tempfile.mkstemp(prefix="fuseline-export-", suffix=".log")[1])
         log.write_text(traceback.format_exc())
-        message, hint = explain(error)
-        name = type(getattr(subject, "model", subject)).__name__
+        message, hint = explain(error, traces or {})
+        name = type(getattr(module, "model", module)).__name__
         raise ExportError(
             f"{name} cannot be exported: {message}", hint=f"{hint} (full text: {log})"
         ) from error

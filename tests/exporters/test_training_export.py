@@ -116,8 +116,9 @@ def test_nodes_know_module_and_source_line(bert: Pair) -> None:
         "bert.encoder.layer.1.attention.self",
     ]
     assert "transformers/" in softmax[0].metadata_props[SOURCE]
-    known = sum(1 for n in model.nodes() if SOURCE in n.metadata_props)
-    assert known >= 0.9 * sum(1 for _ in model.nodes())
+    assert all(n.metadata_props.get(MODULE) and n.metadata_props.get(SOURCE) for n in model.nodes())
+    loss = next(n for n in model.nodes() if n.op_type == "SoftmaxCrossEntropyLoss")
+    assert loss.metadata_props[MODULE] == "BertForSequenceClassification"
     assert all(not key.startswith("pkg.torch") for n in model.nodes() for key in n.metadata_props)
 
 

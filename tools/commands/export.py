@@ -57,6 +57,7 @@ def export_command(
     """Export a model to ONNX and check it against torch."""
     from fuseline.engine.errors import FuselineError, GateFailed
     from fuseline.exporters import export
+    from fuseline.exporters.context import Clock
     from fuseline.exporters.families import load_families
     from fuseline.exporters.generation import export_generator
     from fuseline.exporters.sources import Source, resolve
@@ -79,8 +80,10 @@ def export_command(
             model.save(output)
             made = {output.name: model}
             if train and check and gradients and isinstance(found, Source):
-                progress("gradients")
-                model.facts["gradient_check"] = _gradients(model, found, dynamic)
+                clock = Clock(progress)
+                with clock.phase("gradients"):
+                    model.facts["gradient_check"] = _gradients(model, found, dynamic)
+                model.facts["timings"] |= clock.seconds
     if as_json:
         print_json({"output": str(output), "graphs": {name: m.facts for name, m in made.items()}})
     else:
