@@ -9,9 +9,9 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-without-kernels test-slow lint format clean bench bench-simplify bench-kernels bench-training \
-        bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
-        stock-inference distributed kill-resume
+.PHONY: help env demo test test-without-kernels test-slow lint format clean bench bench-simplify bench-kernels \
+        bench-training bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
+        stock-inference stock-export large-export distributed kill-resume
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -90,6 +90,12 @@ stock-runtime: env  ## The same training graph on the newest stock onnxruntime, 
 
 stock-inference: env  ## Optimised models on the newest stock onnxruntime, in an environment of its own
 	$(RUN) fuseline.tools.stock_inference --zoo
+
+stock-export: env  ## Inference exports on the newest stock onnxruntime, against torch
+	$(RUN) fuseline.tools.stock_export
+
+large-export: env  ## Export a model over 2 GB and print the peak memory
+	$(RUN) fuseline.tools.large_export
 
 distributed: env  ## Two processes against one: DDP and DeepSpeed ZeRO-1
 	$(RUN) fuseline.tools.campaigns.distributed
