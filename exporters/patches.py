@@ -29,6 +29,7 @@ __all__ = [
     "plain_attention",
     "plain_cross_entropy",
     "plain_drop_path",
+    "plain_hardtanh",
     "traceable",
     "without_dropout",
 ]
@@ -46,6 +47,7 @@ def traceable(model: nn.Module) -> Iterator[None]:
         stack.enter_context(fixed_squeeze())
         if model.training:
             stack.enter_context(plain_max_pool())
+            stack.enter_context(plain_hardtanh())
         yield
 
 
@@ -149,6 +151,24 @@ def _attention(
     if dropout_p > 0.0:
         weights = F.dropout(weights, dropout_p, training=True)
     return torch.matmul(weights, value)
+
+
+@contextmanager
+def plain_hardtanh() -> Iterator[None]:
+    """ReLU6 and Hardtanh by comparisons, so that nothing flows back from the corners.
+
+    They translate to Clip, through whose bounds a gradient does flow; and a value that batch norm centred is
+    often exactly on a bound.
+    """
+
+    def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+        return torch.where(x <= min_val, min_val, torch.where(x >= max_val, max_val, x))
+
+    def relu6(x: Tensor, inplace: bool = False) -> Tensor:
+        return hardtanh(x, 0.0, 6.0)
+
+    with swapped(F, "hardtanh", hardtanh), swapped(F, "relu6", relu6):
+        yield
 
 
 @contextmanager

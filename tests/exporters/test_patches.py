@@ -136,3 +136,14 @@ def test_max_pool(kernel: int, stride: int, padding: int) -> None:
     assert torch.equal(actual, expected)
     one, two = (torch.autograd.grad(pooled.square().sum(), image)[0] for pooled in (actual, expected))
     torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("module", [torch.nn.ReLU6(), torch.nn.Hardtanh(-2.0, 3.0)])
+def test_nothing_flows_back_from_the_corners(module: torch.nn.Module) -> None:
+    values = torch.tensor([-3.0, -2.0, -1.0, 0.0, 0.5, 3.0, 5.0, 6.0, 7.0], requires_grad=True)
+    expected = module(values)
+    with patches.plain_hardtanh():
+        actual = module(values)
+    assert torch.equal(actual, expected)
+    one, two = (torch.autograd.grad(result.sum(), values)[0] for result in (actual, expected))
+    assert torch.equal(one, two)

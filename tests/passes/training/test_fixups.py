@@ -290,6 +290,12 @@ CASES: dict[str, Case] = {
         "y = SpaceToDepth<blocksize=2>(x)",
         lambda x: F.pixel_unshuffle(x, 2).reshape(1, 2, 4, 2, 3).transpose(1, 2).reshape(1, 8, 2, 3),
     ),
+    "resize_to_its_own_size": Case(
+        "infer-shapes,resolve-resize",
+        (1, 2, 3, 5),
+        'd = Constant<value_ints = [1, 2, 3, 5]>()\ny = Resize<mode="linear">(x, , , d)',
+        lambda x: x * 1,
+    ),
     "tanh_gelu": Case(
         "name-tanh-gelu",
         (5,),
