@@ -40,7 +40,7 @@ size of its own: what torch gives there, less than a hundred-thousandth of the l
 It is judged by a hundredth of the largest.
 
 A row is green if the loss differs by at most {LOSS_LIMIT:.0e} and no gradient by more than
-{GRADIENT_LIMIT:.0e}. *Time* is that of the export with its check, in seconds, on cores shared with other work.
+{GRADIENT_LIMIT:.0e}. *Time* is that of the export with its check, in seconds, on busy cores.
 *Nodes* are those of the raw export and of the finished training graph.
 """
 
