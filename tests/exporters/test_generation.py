@@ -12,22 +12,25 @@ import torch
 from fuseline.exporters import ExportError, zoo
 from fuseline.exporters.generation import Generator, export_generator
 
-#: Weights large enough that the tokens vary. Random T5s say one token for ever, so ours is taught to speak.
+#: Weights large enough that the tokens vary. A random T5 or BART repeats itself, so they are taught to speak.
 LIVELY: dict[str, dict[str, Any]] = {
     "gpt2": {"initializer_range": 0.3},
     "llama": {"initializer_range": 0.3},
     "bloom": {"initializer_range": 0.3},
     "t5": {},
-    "bart": {"init_std": 0.15},
+    "bart": {},
     "whisper": {"init_std": 0.2},
 }
+
+#: Learning rates of those that are taught.
+TAUGHT = {"t5": 1e-2, "bart": 3e-3}
 
 
 def _greedy(name: str, tmp_path: Path | None = None) -> tuple[Any, Any]:
     module = zoo.build(name, attention=zoo.attentions(name)[-1], **LIVELY[name]).eval()
     inputs = {k: v for k, v in zoo.batch(module, 2, 7, seed=3).items() if k != "labels"}
-    if name == "t5":
-        _teach(module, inputs)
+    if name in TAUGHT:
+        _teach(module, inputs, rate=TAUGHT[name])
     module.config.use_cache = module.generation_config.use_cache = True
     generator = export_generator(module)
     if tmp_path is not None:
@@ -42,11 +45,11 @@ def _greedy(name: str, tmp_path: Path | None = None) -> tuple[Any, Any]:
     return expected, actual[:, -expected.shape[1] :]
 
 
-def _teach(module: Any, inputs: Any) -> None:
+def _teach(module: Any, inputs: Any, rate: float) -> None:
     """Fit random sentences to the inputs, until it has something to say that varies."""
     torch.manual_seed(0)
     sentences = torch.randint(5, 99, (2, 24))
-    optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(module.parameters(), lr=rate)
     for _ in range(120):
         module(**inputs, labels=sentences).loss.backward()
         optimizer.step()
