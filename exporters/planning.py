@@ -148,6 +148,9 @@ def _for_transformers(source: Source, train: bool, dynamic: Dynamic, loss: Loss 
     family = family_of(config)
     with _configured(module, _settings(module, train)):
         inputs = family.inputs(module, task, train=train)
+    if not train and getattr(config, "is_encoder_decoder", False):
+        # In training the labels, shifted, are what the decoder reads.
+        inputs = (*inputs, Input("decoder_input_ids", ("batch", "target_sequence"), "tokens"))
     inputs = _fixed(inputs, family) if dynamic is False else _renamed(inputs, dynamic)
     accepted = inspect.signature(module.forward).parameters
     arguments = dict(task.loss_arguments) if train else {}

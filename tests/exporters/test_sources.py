@@ -16,7 +16,7 @@ from fuseline.engine.model import Model
 from fuseline.exporters import ExportError, Family, export, register_family, zoo
 from fuseline.exporters.families import family_of
 from fuseline.exporters.sources import resolve
-from fuseline.exporters.verify import Runner
+from fuseline.exporters.verify import CheckReport, Runner
 
 
 class Regressor(nn.Module):
@@ -58,6 +58,13 @@ def test_plain_module_for_inference() -> None:
     module.eval()
     actual = Runner(model)({"features": features.numpy()})["output"]
     np.testing.assert_allclose(actual, module(features).detach().numpy(), atol=1e-6)
+
+
+def test_encoder_decoder_for_inference_reads_what_was_said_so_far() -> None:
+    model = export(zoo.build("t5"))
+    assert [i.name for i in model.graph.inputs] == ["input_ids", "attention_mask", "decoder_input_ids"]
+    assert [o.name for o in model.graph.outputs] == ["logits"]
+    assert CheckReport.from_json(model.facts["check"]).ok
 
 
 def factory() -> tuple[nn.Module, dict[str, Tensor], Any]:
