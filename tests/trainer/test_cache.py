@@ -30,6 +30,7 @@ def test_second_start_compiles_nothing(folder: Path) -> None:
         assert dict(trainer.compiler.counts) == expected
 
 
+@pytest.mark.native  # without the library 'training' is 'training-stock'
 def test_what_matters_changes_the_key() -> None:
     def key(name: str = "bert", pipeline: str = "training-stock", **changes: Any) -> str:
         return Compiler(Settings(pipeline=pipeline)).key(zoo.build(name, **changes))

@@ -32,6 +32,7 @@ def test_follows_the_stock_trainer(optim: str, folder: Path) -> None:
     assert type(mine.trainer.optimizer.optimizer).__name__ == PLAIN[optim]
 
 
+@pytest.mark.native
 def test_native_adamw_is_torchs(folder: Path) -> None:
     stock, mine = _both(folder, "adamw_torch", "adamw_fuseline")
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)

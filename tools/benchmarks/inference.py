@@ -1,6 +1,6 @@
 """Inference latency against other optimisers, on models of realistic width.
 
-    python -m fuseline.tools.benchmarks.inference [--only bert,gpt2] [--rounds 9] [--cache FOLDER]
+    python -m fuseline.tools.benchmarks.inference [--only bert,gpt2] [--rounds 21] [--cache FOLDER]
 
 Every variant of a model is loaded in one process with the same threads, and takes turns with the others;
 the ratios are of medians. ONNX Runtime's own optimisations are on (ENABLE_ALL) for all of them; "plain" is
@@ -116,7 +116,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--only", type=lambda t: t.split(","), default=list(WIDE))
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=Path(".cache/inference"))
     parser.add_argument("--json", type=Path)

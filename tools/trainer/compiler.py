@@ -194,11 +194,11 @@ def _split_loss(compiler: Compiler, exported: Model) -> Sequence[Model]:
 
 
 def _native(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    return [compiler.transform(exported, "native", gradients=True, then="insert-optimizer")]
+    return [compiler.transform(exported, "native", gradients=True, then=_optimizer())]
 
 
 def _native_accumulating(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    then = "accumulate-gradients,insert-optimizer"
+    then = f"accumulate-gradients,{_optimizer()}"
     return [compiler.transform(exported, "native", gradients=True, then=then)]
 
 
@@ -242,3 +242,8 @@ def _differentiates(stage: Stage) -> bool:
 def _kernels_version() -> str:
     library = kernels.library_path()
     return file_hash(library) if library is not None else "absent"
+
+
+def _optimizer() -> str:
+    """The update as one native operator or, where the library was not built, of standard ones."""
+    return "insert-optimizer" if kernels.available() else "insert-optimizer{kernels=false}"
