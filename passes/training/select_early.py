@@ -32,7 +32,7 @@ class SelectEarly(Pass):
     name = "select-early"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        position = {node: index for index, node in enumerate(model.nodes())}
+        position = _positions(model)
         for node in list(position):
             if node.op_type != "Gather" or not is_standard(node):
                 continue
@@ -41,7 +41,12 @@ class SelectEarly(Pass):
                 rewriter.reject(node, selection)
             elif rewriter.permit(node, self.summary()):
                 _Mover(model, rewriter, selection).move()
+                position = _positions(model)
         return rewriter.changes
+
+
+def _positions(model: Model) -> dict[ir.Node, int]:
+    return {node: index for index, node in enumerate(model.nodes())}
 
 
 @dataclass
