@@ -40,7 +40,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         _write(arguments, Path(folder))
-        command = [environment(arguments.folder), Path(__file__), "--run", folder]
+        command = [str(environment(arguments.folder)), __file__, "--run", folder]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"stock onnxruntime failed:\n{done.stderr[-2000:]}")

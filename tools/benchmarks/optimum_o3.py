@@ -17,7 +17,11 @@ from typing import Any
 
 
 def optimize(source: Path, target: Path, settings: dict[str, Any]) -> None:
-    from optimum.onnxruntime import AutoOptimizationConfig, ORTOptimizer
+    # Only the other environment has it.
+    from optimum.onnxruntime import (  # type: ignore[import-not-found]
+        AutoOptimizationConfig,
+        ORTOptimizer,
+    )
     from transformers import AutoConfig
 
     config = AutoConfig.for_model(settings.pop("model_type"), **settings)
