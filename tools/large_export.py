@@ -67,7 +67,8 @@ def _build(layers: int) -> Any:
     )
     # Built without memory first, so that initialisation does not itself need twice the weights.
     with torch.device("meta"):
-        module: Any = LlamaForCausalLM(config)
+        build: Any = LlamaForCausalLM  # transformers does not type its constructors
+        module = build(config)
     module = module.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
