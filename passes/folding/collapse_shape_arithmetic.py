@@ -55,6 +55,8 @@ class _Walk:
             value = node.outputs[0] if len(node.outputs) == 1 else None
             if found is None or value is None or not _is_symbolic(found) or value.dtype != ir.DataType.INT64:
                 continue
+            if not value.uses() and not value.is_graph_output():
+                continue  # redirecting what nobody reads would change nothing
             key = (found.items, found.rank)
             if key not in self.first:
                 self.first[key] = self._read_from_inputs(node, found) or value
