@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from fuseline import kernels
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.training.step import TrainingStep
@@ -16,12 +17,13 @@ from fuseline.exporters.verify import CheckReport, check_gradients
 __all__ = ["differentiated", "gradient_report", "gradient_report_of"]
 
 
-def differentiated(model: Model, pipeline: str = "training") -> Model:
-    """The model with its gradients, by a ready pipeline."""
-    return Pipeline.resolve(pipeline).run(model).model
+def differentiated(model: Model, pipeline: str | None = None) -> Model:
+    """The model with its gradients, by a ready pipeline: `training`, if its operators are there."""
+    ready = "training" if kernels.available() else "training-stock"
+    return Pipeline.resolve(pipeline or ready).run(model).model
 
 
-def gradient_report(model: Model, plan: Plan, *, pipeline: str = "training") -> CheckReport:
+def gradient_report(model: Model, plan: Plan, *, pipeline: str | None = None) -> CheckReport:
     """Differentiate and compare on every shape that the plan checks, dropout passing through."""
     return gradient_report_of(differentiated(without_dropout(model), pipeline), plan)
 

@@ -72,6 +72,7 @@ def test_model_folder_without_config(table: Path, tmp_path: Path) -> None:
     assert "holds no config.json" in str(result.exception)
 
 
+@pytest.mark.native
 def test_whole_run(table: Path, tmp_path: Path) -> None:
     """Four steps from the shell, then on from their checkpoint; the model loads, and runs as ONNX."""
     folder, out = tmp_path / "model", tmp_path / "out"

@@ -30,7 +30,7 @@ class TanhBySigmoid(Fusion):
 '''
 
 
-@pytest.mark.parametrize("pipeline", ["training-stock", "training"])
+@pytest.mark.parametrize("pipeline", ["training-stock", pytest.param("training", marks=pytest.mark.native)])
 def test_ready_pipelines_train_alike(pipeline: str, folder: Path) -> None:
     model = zoo.build("bert")
     ours = {"pipeline": pipeline, "cache_dir": "off"}
