@@ -20,6 +20,7 @@ from fuseline.passes.training.positionwise import Axes, needed
 __all__ = ["SelectEarly"]
 
 _WORTH_IT = "MatMul"
+_MOVES_DATA = frozenset(["Reshape", "Transpose"])
 
 
 class SelectEarly(Pass):
@@ -27,16 +28,18 @@ class SelectEarly(Pass):
 
     A classifier that reads the first token needs the last layer's feed-forward network, its output projection
     and its queries for that token alone. Results are the same; dropout draws for one position instead of all.
+    With `whole-attention` the queries stay: fused attention with packed weights is worth more than they are.
     """
 
     name = "select-early"
+    whole_attention: bool = False
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         position = _positions(model)
         for node in list(position):
             if node.op_type != "Gather" or not is_standard(node):
                 continue
-            selection = _selection(model, node, position)
+            selection = _selection(model, node, position, self.whole_attention)
             if isinstance(selection, str):
                 rewriter.reject(node, selection)
             elif rewriter.permit(node, self.summary()):
@@ -59,7 +62,9 @@ class _Selection:
     nodes: dict[ir.Node, tuple[int, Axes]] = field(default_factory=dict)  # → its axis, its operands'
 
 
-def _selection(model: Model, node: ir.Node, position: dict[ir.Node, int]) -> _Selection | str:
+def _selection(
+    model: Model, node: ir.Node, position: dict[ir.Node, int], whole_attention: bool
+) -> _Selection | str:
     data, which = node.inputs
     index = constant(model, which, at_most=1)
     rank = rank_of(data)
@@ -68,11 +73,14 @@ def _selection(model: Model, node: ir.Node, position: dict[ir.Node, int]) -> _Se
     found = _Selection(node, int(index), attribute(node, "axis", 0) % rank)
     wanted: dict[tuple[ir.Node, int], int] = {(node, 0): found.axis}
     for producer in _nearest_first(found, position):
+        if whole_attention and _is_product_of_activations(producer):
+            continue
         axis = _common_axis(producer.outputs[0], wanted)
         operands = needed(model, producer, axis) if axis is not None else None
         if axis is not None and operands is not None:
             found.nodes[producer] = (axis, operands)
             wanted.update({(producer, place): inner for place, inner in operands.items()})
+    _leave_bare_moves(found)
     if not any(n.op_type == _WORTH_IT for n in found.nodes):
         return "no matrix product in front of it is for this position alone"
     return found
@@ -99,6 +107,19 @@ def _nearest_first(found: _Selection, position: dict[ir.Node, int]) -> Iterator[
         if node in found.nodes:
             for place in found.nodes[node][1]:
                 enqueue(node.inputs[place])
+
+
+def _is_product_of_activations(node: ir.Node) -> bool:
+    """Whether both operands come in batches, as in attention: a weight has two dimensions."""
+    return node.op_type == "MatMul" and rank_of(node.inputs[1]) != 2
+
+
+def _leave_bare_moves(found: _Selection) -> None:
+    """Behind a node that only moves data the cut is as good, and patterns in front of it stay whole."""
+    for node in reversed(list(found.nodes)):
+        sources = (node.inputs[place] for place in found.nodes[node][1])
+        if node.op_type in _MOVES_DATA and not any(v and v.producer() in found.nodes for v in sources):
+            del found.nodes[node]
 
 
 def _common_axis(value: ir.Value, wanted: dict[tuple[ir.Node, int], int]) -> int | None:
