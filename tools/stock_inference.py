@@ -9,79 +9,49 @@ environment that holds stock onnxruntime and nothing of this project. Exit 1 whe
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
+from fuseline.engine import runtime
+from fuseline.engine.pipeline import Pipeline
+from fuseline.tools import stock
+from fuseline.tools.benchmarks.architectures import WIDE, wide_case, zoo_case, zoo_names
+from fuseline.tools.console import console
 
-__all__ = ["compare", "main"]
+__all__ = ["main"]
 
 _TOLERANCE = 1e-4
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when every model agrees, 1 otherwise."""
+    parser = argparse.ArgumentParser(description="Optimised models on the newest onnxruntime.")
     parser.add_argument("--only", type=lambda t: t.split(","))
     parser.add_argument("--zoo", action="store_true", help="the zoo's models too")
     parser.add_argument("--cache", type=Path, default=Path(".cache/inference"))
-    parser.add_argument("--folder", type=Path, default=Path(".venv-stock"), help="the other environment")
-    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.run is not None:
-        sys.stdout.write(json.dumps(compare(arguments.run)))
-        return 0
-    from fuseline.tools.console import console
-    from fuseline.tools.stock_runtime import environment
-
+    parser.add_argument("--folder", type=Path, default=stock.DEFAULT, help="the other environment")
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        _write(arguments, Path(folder))
-        command = [str(environment(arguments.folder)), __file__, "--run", folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"stock onnxruntime failed:\n{done.stderr[-2000:]}")
-    found = json.loads(done.stdout)
-    for name, apart in found["differences"].items():
+        _write(options, Path(folder))
+        found = stock.run_there(options.folder, [stock.__file__, folder])
+    for name, (apart, _) in found["models"].items():
         console.print(f"{name}: {apart:.1e}", markup=False)
-    worst = max(found["differences"].values())
-    console.print(f"{len(found['differences'])} models on onnxruntime {found['version']}: worst {worst:.1e}")
+    worst = max(apart for apart, _ in found["models"].values())
+    console.print(f"{len(found['models'])} models on onnxruntime {found['onnxruntime']}: worst {worst:.1e}")
     return 0 if worst <= _TOLERANCE else 1
 
 
-def _write(arguments: argparse.Namespace, folder: Path) -> None:
+def _write(options: argparse.Namespace, folder: Path) -> None:
     """Each model optimised, its inputs, and the outputs of the plain model on this environment's runtime."""
-    from fuseline.engine import runtime
-    from fuseline.engine.pipeline import Pipeline
-    from fuseline.tools.benchmarks.architectures import WIDE, wide_case, zoo_case, zoo_names
-
-    cases = [wide_case(n, arguments.cache) for n in WIDE if not arguments.only or n in arguments.only]
-    if arguments.zoo:
-        cases += [zoo_case(name, "eager", arguments.cache) for name in zoo_names()]
+    cases = [wide_case(n, options.cache) for n in WIDE if not options.only or n in options.only]
+    if options.zoo:
+        cases += [zoo_case(name, "eager", options.cache) for name in zoo_names()]
     for case in cases:
         Pipeline.resolve("inference").run(case.model()).model.save(folder / f"{case.name}.onnx")
         outputs = runtime.run(runtime.session(case.path), case.inputs)
-        np.savez(folder / f"{case.name}.inputs.npz", allow_pickle=False, **case.inputs)
-        np.savez(folder / f"{case.name}.outputs.npz", allow_pickle=False, **outputs)
-
-
-def compare(folder: Path) -> dict[str, object]:
-    """The largest difference of each model on whatever onnxruntime is installed, its optimisations on."""
-    import onnxruntime
-
-    differences = {}
-    for path in sorted(folder.glob("*.onnx")):
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        names = [output.name for output in session.get_outputs()]
-        made = session.run(names, dict(np.load(path.with_suffix(".inputs.npz"))))
-        expected = np.load(path.with_suffix(".outputs.npz"))
-        differences[path.stem] = max(
-            float(np.abs(expected[name] - value).max()) for name, value in zip(names, made, strict=True)
-        )
-    return {"version": onnxruntime.__version__, "differences": differences}
+        stock.save_batch(folder, case.name, 0, case.inputs, outputs)
 
 
 if __name__ == "__main__":

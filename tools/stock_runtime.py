@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +20,11 @@ import numpy as np
 from fuseline.engine.model import Model
 from fuseline.engine.training.settings import OptimizerSettings
 from fuseline.engine.training.step import TrainingStep
+from fuseline.tools import stock
 
-__all__ = ["environment", "main", "train"]
+__all__ = ["main", "train"]
 
 _TOLERANCE = 1e-4
-_PACKAGES = ("onnxruntime", "onnx", "onnx_ir", "numpy", "networkx", "pyyaml", "rich")
 
 
 def main() -> int:
@@ -35,7 +33,7 @@ def main() -> int:
     )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--model", default="bert", help="an architecture of the zoo")
-    parser.add_argument("--folder", type=Path, default=Path(".venv-stock"), help="the other environment")
+    parser.add_argument("--folder", type=Path, default=stock.DEFAULT, help="the other environment")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run is not None:
@@ -44,7 +42,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         _build(arguments.model, arguments.steps, Path(folder))
         here = train(Path(folder))
-        there = _elsewhere(environment(arguments.folder), Path(folder))
+        there = _elsewhere(arguments.folder, Path(folder))
     return _report(here, there)
 
 
@@ -80,30 +78,15 @@ def train(folder: Path) -> dict[str, object]:
     return {"onnxruntime": onnxruntime.__version__, "losses": losses}
 
 
-def environment(folder: Path) -> Path:
-    """The Python of an environment with stock onnxruntime, made on first use."""
-    python = folder / "bin" / "python"
-    if not (folder / ".ready").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *_PACKAGES], check=True)
-        (folder / ".ready").touch()
-    return python
-
-
-def _elsewhere(python: Path, folder: Path) -> dict[str, object]:
+def _elsewhere(environment: Path, folder: Path) -> dict[str, object]:
     from fuseline.kernels import require
 
     # The package alone comes from here; everything that it imports, from the other environment.
     packages = folder / "packages"
     packages.mkdir()
     (packages / "fuseline").symlink_to(Path(__file__).absolute().parents[1])
-    environment = {**os.environ, "PYTHONPATH": str(packages), "FUSELINE_KERNELS": str(require())}
-    command = [str(python), "-m", "fuseline.tools.stock_runtime", "--run", str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"training on stock onnxruntime failed:\n{done.stderr[-2000:]}")
-    result: dict[str, object] = json.loads(done.stdout)
-    return result
+    variables = {**os.environ, "PYTHONPATH": str(packages), "FUSELINE_KERNELS": str(require())}
+    return stock.run_there(environment, ["-m", "fuseline.tools.stock_runtime", "--run", folder], variables)
 
 
 def _report(here: dict[str, object], there: dict[str, object]) -> int:
