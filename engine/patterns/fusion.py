@@ -21,6 +21,8 @@ from fuseline.engine.rewriter import Rewriter
 
 __all__ = ["Fusion"]
 
+_PATIENCE = 1000  # rewrites of nothing but its own results that a fusion has beside one per node of the graph
+
 
 class Fusion(Pass):
     """Base of all pattern passes: `match` is traced once, `check` decides, `replace` builds.
@@ -113,6 +115,11 @@ class _Sweep:
     rewriter: Rewriter
     disordered: bool = False
     refused: set[tuple[ir.Node, str]] = field(default_factory=set)
+    made: set[ir.Node] = field(default_factory=set)
+    patience: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.patience = _PATIENCE + len(self.graph)
 
     def once(self) -> bool:
         """Whether the sweep changed anything."""
@@ -133,6 +140,7 @@ class _Sweep:
                 continue
             if not self.rewriter.permit(current.root, f"{self.fusion.name} of {len(current.nodes)} nodes"):
                 return False
+            self._see_an_end(current)
             builder, values = self.fusion.build(current, self.matcher.model)
             self._apply(current, builder, values, position)
             stale.update(current.nodes, current.outputs)
@@ -148,6 +156,17 @@ class _Sweep:
         verdict = self.fusion.judge(self.matcher, match.root)
         return verdict if isinstance(verdict, Match) else None
 
+    def _see_an_end(self, match: Match) -> None:
+        """A replacement that fits its own pattern would be replaced for ever."""
+        if not self.made.issuperset(match.nodes):
+            return
+        self.patience -= 1
+        if self.patience < 0:
+            raise PassError(
+                f"{self.fusion.name!r} goes on replacing what it made itself, last at {match.root.name!r}",
+                hint="its replacement fits its own pattern: let check refuse what is in the wanted form already",
+            )
+
     def _apply(
         self, match: Match, builder: Builder, values: list[ir.Value], position: dict[ir.Node, int]
     ) -> None:
@@ -157,6 +176,7 @@ class _Sweep:
         old.append(match.root)
         self.rewriter.replace(old, builder.nodes, zip(match.outputs, values, strict=True))
         self._remove_dead(match)
+        self.made.update(builder.nodes)
         for node in builder.nodes:
             position[node] = position.get(match.root, 0)
         self.disordered = self.disordered or len(match.outputs) > 1

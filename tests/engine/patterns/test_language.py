@@ -276,6 +276,43 @@ def test_a_pattern_that_is_no_pattern_is_refused() -> None:
         Wrong().pattern()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_replacement_that_fits_its_own_pattern_comes_to_an_end(times: int) -> None:
+    class Again(Fusion):
+        """Relu(x) → Relu(x), once or twice"""
+
+        name: ClassVar[str] = "again"
+
+        def match(self, op: Any, x: Any) -> Any:
+            return op.Relu(x)
+
+        def replace(self, op: Any, x: Any) -> Any:
+            for _ in range(times):
+                x = op.Relu(x)
+            return x
+
+    with pytest.raises(PassError, match="'again' goes on replacing what it made itself, last at"):
+        apply(Again(), model("out = Relu(x)"))
+
+
+def test_a_chain_longer_than_the_patience_is_reduced_to_its_end() -> None:
+    class Shorter(Fusion):
+        """Relu(Relu(x)) → Relu(x)"""
+
+        name: ClassVar[str] = "shorter"
+
+        def match(self, op: Any, x: Any) -> Any:
+            return op.Relu(op.Relu(x))
+
+        def replace(self, op: Any, x: Any) -> Any:
+            return op.Relu(x)
+
+    body = "\n".join(f"v{i + 1} = Relu(v{i})" for i in range(1500))
+    target = model(body.replace("v1500", "out").replace("(v0)", "(x)"))
+    apply(Shorter(), target)
+    assert ops(target) == ["Relu"]
+
+
 def test_one_of_tells_which() -> None:
     class Either(Fusion):
         """Relu(x) or Abs(x) → Neg(x) or Exp(x)"""
