@@ -19,6 +19,7 @@ from fuseline.engine.training.forward import SEED, forward_model, only_outputs
 from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
 from fuseline.engine.training.optimizer import GraphOptimizer, updates
 from fuseline.engine.training.portability import check_portable
+from fuseline.engine.training.seeds import seed_runtime
 from fuseline.engine.training.sessions import cache, with_inputs
 from fuseline.engine.training.settings import OptimizerSettings
 from fuseline.engine.training.state import State, initial
@@ -250,7 +251,7 @@ class TrainingStep:
 
     def _seed(self, seed: int | None) -> Array:
         drawn = seed if seed is not None else int(self._random.integers(2**31 - 1))
-        ort.set_seed(drawn)
+        seed_runtime(drawn)
         return np.array([drawn], np.int64)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
-import onnxruntime as ort
 import torch
 from onnxruntime.capi import _pybind_state as native
 from torch import Tensor
@@ -21,6 +20,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter, Slice, Transpose
 from fuseline.engine.parameters import Reshape as ReshapeStep
 from fuseline.engine.training.forward import SEED
+from fuseline.engine.training.seeds import seed_runtime
 
 __all__ = ["LEVEL", "Runner", "to_original", "with_weights", "without_weights"]
 
@@ -90,7 +90,7 @@ class Runner:
         wanted = list(outputs) if outputs is not None else self.outputs
         given = dict(feeds)
         if seed is not None:
-            ort.set_seed(seed)
+            seed_runtime(seed)
             given[SEED] = torch.tensor([seed])
         values = {n: given[n] for n in self.inputs} | {n: self._makers[n](named) for n in self.weights}
         fed, results = native.OrtValueVector(), native.OrtValueVector()
