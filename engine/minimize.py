@@ -21,6 +21,7 @@ from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.reads import read_by
 from fuseline.engine.verification import Verifier
 
 __all__ = ["minimize"]
@@ -157,24 +158,15 @@ class _Cutter:
 def _neighbours(nodes: set[ir.Node]) -> set[ir.Node]:
     """Producers and users in the main graph."""
     graph = next(iter(nodes)).graph
-    near = {p for n in nodes for v in _read_by(n) if (p := v.producer()) is not None}
+    near = {p for n in nodes for v in read_by(n) if (p := v.producer()) is not None}
     near |= {user for n in nodes for v in n.outputs for user, _ in v.uses()}
     return {n for n in near if n.graph is graph}
 
 
 def _constants(nodes: set[ir.Node]) -> set[ir.Node]:
     """Constant nodes that are read; as inputs they would hide from patterns."""
-    producers = {v.producer() for n in nodes for v in _read_by(n)}
+    producers = {v.producer() for n in nodes for v in read_by(n)}
     return {p for p in producers if p is not None and p.op_type == "Constant"}
-
-
-def _read_by(node: ir.Node) -> list[ir.Value]:
-    """What a node reads, with the outer values that its subgraphs read."""
-    values = [v for v in node.inputs if v is not None]
-    for graph in _subgraphs(node):
-        for inner in ir.traversal.RecursiveGraphIterator(graph):
-            values.extend(v for v in inner.inputs if v is not None and v.graph is node.graph)
-    return values
 
 
 def _boundary(nodes: set[ir.Node]) -> tuple[list[ir.Value], list[ir.Value]]:
@@ -182,7 +174,7 @@ def _boundary(nodes: set[ir.Node]) -> tuple[list[ir.Value], list[ir.Value]]:
     entering: dict[ir.Value, None] = {}
     leaving: dict[ir.Value, None] = {}
     for node in sorted(nodes, key=lambda n: n.name or ""):
-        for value in _read_by(node):
+        for value in read_by(node):
             if value.producer() not in nodes and not value.is_initializer():
                 entering[value] = None
         for value in node.outputs:

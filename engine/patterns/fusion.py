@@ -164,7 +164,7 @@ class _Sweep:
         if self.patience < 0:
             raise PassError(
                 f"{self.fusion.name!r} goes on replacing what it made itself, last at {match.root.name!r}",
-                hint="its replacement fits its own pattern: let check refuse what already has the wanted form",
+                hint="its replacement fits its own pattern: let check refuse what already has that form",
             )
 
     def _apply(

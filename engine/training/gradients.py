@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from fuseline.engine.errors import ModelError, PassError
 from fuseline.engine.model import Model
+from fuseline.engine.reads import read_by
 from fuseline.engine.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.runtime import custom_op_libraries
 from fuseline.engine.training.definitions import register_definitions
@@ -80,21 +81,11 @@ def reachable_values(model: Model, output: str) -> set[str]:
     seen = set(pending)
     while pending:
         producer = pending.pop().producer()
-        for value in _read_by(producer) if producer is not None else ():
+        for value in read_by(producer) if producer is not None else ():
             if value not in seen:
                 seen.add(value)
                 pending.append(value)
     return {v.name for v in seen if v.name}
-
-
-def _read_by(node: ir.Node) -> list[ir.Value]:
-    """What a node reads, with the outer values that its subgraphs read."""
-    values = [v for v in node.inputs if v is not None]
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            for inner in ir.traversal.RecursiveGraphIterator(attribute.as_graph()):
-                values.extend(v for v in inner.inputs if v is not None)
-    return values
 
 
 def _stripped(model: Model) -> ir.Model:

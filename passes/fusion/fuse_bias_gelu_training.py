@@ -5,28 +5,21 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder
 from fuseline.passes.fusion.fragments.native import native
-from fuseline.passes.fusion.fragments.values import broadcasts_last
+from fuseline.passes.fusion.fuse_bias_gelu import FuseBiasGelu
 
 __all__ = ["FuseBiasGeluTraining"]
 
 
-class FuseBiasGeluTraining(Fusion):
+class FuseBiasGeluTraining(FuseBiasGelu):
     """com.microsoft.Gelu(x+bias) → fuseline.FusedBiasGelu(x, bias), FastGelu → FusedBiasGeluTanh"""
 
     name: ClassVar[str] = "fuse-bias-gelu-training"
     phase: ClassVar[Phase] = "pre-gradient"
+    counterpart: ClassVar[str | None] = None
     produces: ClassVar[tuple[str, ...]] = ("FusedBiasGelu", "FusedBiasGeluTanh")
 
-    def match(self, op: Op, x: Any, bias: Any) -> Any:
-        return op.node(("Gelu", "FastGelu"), op.Add(x, bias), _domain="com.microsoft", _label="gelu")
-
-    def check(self, x: Any, bias: Any) -> str | None:
-        if not broadcasts_last(bias, x):
-            return f"{bias.name!r} is not known to be a vector along the last axis"
-        return None
-
-    def replace(self, op: Builder, x: Any, bias: Any, context: Context) -> Any:
+    def replace(self, op: Builder, x: Any, bias: Any, context: Any) -> Any:
         tanh = context.node("gelu").op_type == "FastGelu"
         return native(op, "FusedBiasGeluTanh" if tanh else "FusedBiasGelu", x, bias)

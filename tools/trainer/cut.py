@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from fuseline.engine import runtime
 from fuseline.engine.model import Model
+from fuseline.engine.reads import read_by
 from fuseline.tools.trainer.variants import OBJECTIVE, OWN_LOSS, output_gradient
 
 __all__ = ["cut"]
@@ -56,23 +57,14 @@ def _ancestors(values: Iterable[ir.Value]) -> set[ir.Node]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        pending.extend(v.producer() for v in _read_by(node))
+        pending.extend(v.producer() for v in read_by(node))
     return seen
-
-
-def _read_by(node: ir.Node) -> list[ir.Value]:
-    values = [v for v in node.inputs if v is not None]
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            for inner in ir.traversal.RecursiveGraphIterator(attribute.as_graph()):
-                values.extend(v for v in inner.inputs if v is not None)
-    return values
 
 
 def _crossing(first: set[ir.Node], second: set[ir.Node]) -> list[ir.Value]:
     found: dict[ir.Value, None] = {}
     for node in second:
-        for value in _read_by(node):
+        for value in read_by(node):
             producer = value.producer()
             if producer in first and producer not in second:
                 found[value] = None
