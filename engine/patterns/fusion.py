@@ -128,15 +128,17 @@ class _Sweep:
         for node, verdict in self.fusion.sites(self.matcher, self.graph):
             if isinstance(verdict, Match):
                 found.append(verdict)
-            elif (node, verdict) not in self.refused:
-                self.refused.add((node, verdict))
-                self.rewriter.reject(node, verdict)
+            else:
+                self._refuse(node, verdict)
         found.sort(key=lambda m: (-len(m.nodes), position[m.root]))
         stale: set[ir.Node | ir.Value] = set()
         changed = False
         for match in found:
             current = self._current(match, stale)
-            if current is None or _makes_cycle(current, position):
+            if current is None:
+                continue
+            if _makes_cycle(current, position):
+                self._refuse(current.root, "one of its inputs depends on another of its outputs")
                 continue
             if not self.rewriter.permit(current.root, f"{self.fusion.name} of {len(current.nodes)} nodes"):
                 return False
@@ -146,6 +148,11 @@ class _Sweep:
             stale.update(current.nodes, current.outputs)
             changed = True
         return changed
+
+    def _refuse(self, node: ir.Node, reason: str) -> None:
+        if (node, reason) not in self.refused:
+            self.refused.add((node, reason))
+            self.rewriter.reject(node, reason)
 
     def _current(self, match: Match, stale: set[ir.Node | ir.Value]) -> Match | None:
         """The match as the graph is now: an earlier rewrite may have taken or moved parts of it."""

@@ -20,6 +20,7 @@ from fuseline.passes.fusion.fragments.values import dims
 __all__ = ["MaskInputs", "Scores", "mask_inputs"]
 
 LOWEST = float(np.finfo(np.float32).min)
+Shape = tuple[int | str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -140,18 +141,26 @@ def _integer_mask(op: Builder, choice: _Choice, scores: Scores) -> Any:
         return op.Cast(flat, to=ir.DataType.INT32)
     wanted = (scores.batch, scores.queries, scores.keys)
     three = op.Squeeze(value, [len(shape) - 3]) if len(shape) >= 3 and shape[-3] == 1 else value
-    if (full[0], *full[2:]) != wanted:
-        three = op.Expand(three, shape_vector(op, wanted, scores.likes))
+    three = _expanded(op, three, [(full[0], *full[2:])], wanted, scores)
     return op.Cast(three, to=ir.DataType.INT32)
 
 
 def _full_bias(op: Builder, added: list[ir.Value], scores: Scores) -> Any:
     """The sum, as [B,H,S,T]."""
     total: Any = added[0]
-    shape = dims(total)
     for value in added[1:]:
-        total, shape = op.Add(total, value), None
+        total = op.Add(total, value)
+    shapes = [dims(value) or () for value in added]
     wanted = (scores.batch, scores.heads, scores.queries, scores.keys)
-    if shape == wanted:
-        return total
-    return op.Expand(total, shape_vector(op, wanted, scores.likes))
+    return _expanded(op, total, [(1,) * (4 - len(s)) + tuple(s) for s in shapes], wanted, scores)
+
+
+def _expanded(op: Builder, value: Any, shapes: list[Shape], wanted: Shape, scores: Scores) -> Any:
+    """The value, which has the sizes of all `shapes` broadcast, with the sizes `wanted`."""
+    missing = [
+        1 if size is not None and any(shape[axis] == size for shape in shapes) else size
+        for axis, size in enumerate(wanted)
+    ]
+    if all(size == 1 for size in missing):
+        return value
+    return op.Expand(value, shape_vector(op, missing, scores.likes))

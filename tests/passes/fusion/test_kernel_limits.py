@@ -95,6 +95,21 @@ def test_a_whole_bias_is_right_with_any_number_of_keys() -> None:
     assert attended(None, floats(2, HEADS, 4, 6), 4, 6) < 1e-5
 
 
+def test_the_past_counts_only_where_the_joined_keys_are_asked_for() -> None:
+    feeds = {"q": floats(2, 3, HEADS * SIZE), "k": floats(2, HEADS, 3, SIZE), "v": floats(2, HEADS, 3, SIZE)}
+    feeds |= {"pk": floats(2, HEADS, 5, SIZE), "pv": floats(2, HEADS, 5, SIZE) + 1}
+    feeds["bias"] = floats(2, HEADS, 3, 8)
+    q = feeds["q"].reshape(2, 3, HEADS, SIZE).transpose(0, 2, 1, 3)
+    keys, values = (np.concatenate([feeds[f"p{n}"], feeds[n]], 2) for n in "kv")
+    scores = q @ keys.transpose(0, 1, 3, 2) / np.sqrt(SIZE) + feeds["bias"]
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = (powers / powers.sum(-1, keepdims=True) @ values).transpose(0, 2, 1, 3).reshape(2, 3, -1)
+    names = ["q", "k", "v", "", "", "bias", "pk", "pv"]
+    for outputs, right in ((("y", "keys", "values"), True), (("y",), False)):
+        run = session("MultiHeadAttention", feeds, names, outputs, num_heads=HEADS)
+        assert np.allclose(run.run(None, feeds)[0], expected, atol=1e-5) == right
+
+
 def test_grouped_attention_is_causal_and_takes_no_mask() -> None:
     feeds: dict[str, Array] = {n: floats(2, 6, HEADS * SIZE) * i for i, n in enumerate("qkv", 1)}
     feeds |= {

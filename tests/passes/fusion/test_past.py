@@ -23,6 +23,9 @@ def test_generation_with_a_cache_is_unchanged(name: str) -> None:
     kinds = [node.op_type for node in decoder.nodes()]
     assert kinds.count("MultiHeadAttention") == 2
     assert "Softmax" not in kinds
+    # Keys that are shared by several heads are repeated between the cache and attention.
+    joined = [len(n.inputs) > 6 for n in decoder.nodes() if n.op_type == "MultiHeadAttention"]
+    assert joined == [name != "llama"] * 2
     inputs = {
         "input_ids": np.random.default_rng(0).integers(3, 90, (2, 7)),
         "attention_mask": np.array([[0, 0, 0, 1, 1, 1, 1], [1] * 7], np.int64),

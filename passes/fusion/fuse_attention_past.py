@@ -1,0 +1,67 @@
+"""Past keys and values in front of attention."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fuseline.engine.pass_ import Phase
+from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.passes.fusion.fragments.values import dims
+
+__all__ = ["FuseAttentionPast"]
+
+
+class FuseAttentionPast(Fusion):
+    """MultiHeadAttention(q, Concat(past, k), Concat(past, v)) → com.microsoft.MultiHeadAttention with its past
+
+    The joined keys and values become outputs of the operator: without them, the kernel ignores the past.
+    """
+
+    name: ClassVar[str] = "fuse-attention-past"
+    phase: ClassVar[Phase] = "inference"
+    produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
+
+    def match(
+        self, op: Op, q: Any, k: Any, v: Any, past_keys: Any, past_values: Any, bias: Any = None
+    ) -> Any:
+        keys = op.Concat(past_keys, k, _label="keys")
+        values = op.Concat(past_values, v, _label="values")
+        attention = op.MultiHeadAttention(
+            q, keys, values, None, None, bias, _domain="com.microsoft", _label="attention"
+        )
+        return attention, keys, values
+
+    def check(self, past_keys: Any, past_values: Any, k: Any, v: Any, context: Context) -> str | None:
+        for label in ("keys", "values"):
+            if context.node(label).attributes["axis"].value not in (2, -2):
+                return f"the {label} are not joined along their length"
+        for value in (past_keys, past_values, k, v):
+            if len(dims(value) or ()) != 4:
+                return f"{value.name!r} has the shape {dims(value)}, not [batch, heads, length, size]"
+        return None
+
+    def replace(
+        self,
+        op: Builder,
+        q: Any,
+        k: Any,
+        v: Any,
+        past_keys: Any,
+        past_values: Any,
+        context: Context,
+        bias: Any = None,
+    ) -> Any:
+        attributes = {name: found.value for name, found in context.node("attention").attributes.items()}
+        return op.MultiHeadAttention(
+            q,
+            k,
+            v,
+            None,
+            None,
+            bias,
+            past_keys,
+            past_values,
+            **attributes,
+            _domain="com.microsoft",
+            _outputs=3,
+        )
