@@ -36,7 +36,7 @@ def test_ready_pipelines_train_alike(pipeline: str, folder: Path) -> None:
     ours = {"pipeline": pipeline, "cache_dir": "off"}
     stock, mine = both(model, arguments(folder, max_steps=4), rows(model, 16), ours=ours)
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)
-    native = [n.op_type for n in mine.trainer.bridge._ready("step")[0].model.nodes() if "Fused" in n.op_type]
+    native = [n.op_type for n in mine.trainer.bridge._ready("loss")[0].model.nodes() if "Fused" in n.op_type]
     assert ("FusedLayerNorm" in native) == (pipeline == "training")
 
 
@@ -47,7 +47,7 @@ def test_pass_of_ones_own_in_a_pipeline_of_ones_own(folder: Path, tmp_path: Path
     ours = {"pipeline": text, "plugins": [tmp_path / "passes.py"], "cache_dir": "off"}
     stock, mine = both(model, arguments(folder, max_steps=4), rows(model, 16), ours=ours)
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)
-    (record,) = [r for r in mine.trainer.compiler.records["step"] if r.name == "tanh-by-sigmoid"]
+    (record,) = [r for r in mine.trainer.compiler.records["loss"] if r.name == "tanh-by-sigmoid"]
     assert record.changes == 1  # the pooler's
 
 
@@ -64,7 +64,7 @@ def test_dumps_hold_every_pass_of_every_graph(folder: Path, tmp_path: Path) -> N
     )
     trainer.train()
     trainer.evaluate()
-    for graph in ("step", "evaluate"):
+    for graph in ("loss", "evaluate"):
         written = [p.name for p in (tmp_path / "d" / graph).rglob("*") if p.is_file()]
         assert any("layer-norm" in name for name in written), written
         assert {Path(name).suffix for name in written} == {".diff", ".json"}
