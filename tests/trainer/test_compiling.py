@@ -85,3 +85,31 @@ def test_tied_weights_stay_tied_and_are_stored_once(folder: Path) -> None:
         loaded = type(model).from_pretrained(folder / "saved")
         assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
         assert loaded.lm_head.weight.data_ptr() == loaded.transformer.wte.weight.data_ptr()
+
+
+def test_rows_without_a_label_are_left_out_where_the_loss_alone_is_read(folder: Path) -> None:
+    model = zoo.build("bert-mlm")
+    data = rows(model, 16)
+    labels = data.batch["labels"]
+    labels[torch.rand(labels.shape, generator=torch.Generator().manual_seed(0)) < 0.7] = -100
+    ours = {"eval_dataset": data, "cache_dir": "off"}
+    stock, mine = both(model, arguments(folder, max_steps=4), data, ours=ours)
+    assert_same(stock, mine, relative=1e-4, absolute=1e-4)
+    expected = stock.trainer.evaluate(data)
+    found = mine.trainer.evaluate()
+    assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-4)
+    changes = {
+        graph: [r.changes for r in records if r.name == "select-labelled"]
+        for graph, records in mine.trainer.compiler.records.items()
+    }
+    assert changes == {"loss": [1], "evaluate": []}
+
+
+def test_a_hook_on_the_model_sees_all_outputs(folder: Path) -> None:
+    model = zoo.build("bert")
+    seen: list[bool] = []
+    model.register_forward_hook(lambda module, args, outputs: seen.append("logits" in outputs))
+    trainer = make(model, arguments(folder, max_steps=2), train_dataset=rows(model, 8))
+    trainer.train()
+    assert set(seen) == {True}
+    assert trainer.bridge.counts["step"] == 2
