@@ -73,8 +73,8 @@ def _alike(model: Model, node: ir.Node, leading: int) -> Axes | None:
     rank = rank_of(node.outputs[0])
     assert rank is not None
     others = [v for place, v in enumerate(node.inputs) if place not in first]
-    # Against fewer axes, an operand with leading ones would broadcast differently.
-    if node.op_type in ELEMENTWISE and any((rank_of(v) or 0) > rank - leading for v in others):
+    # An operand with more ones in front than the rows then have axes would give them theirs.
+    if node.op_type in ELEMENTWISE and any((rank_of(v) or 0) > rank - leading + 1 for v in others):
         return None
     return dict.fromkeys(first, leading)
 
