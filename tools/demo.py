@@ -115,7 +115,7 @@ def _timed(trainer: Any) -> tuple[list[float], float]:
 
 
 def _show_passes(trainer: Any) -> None:
-    records = [r for r in trainer.compiler.records["step"] if r.changes]
+    records = [r for r in trainer.compiler.records["loss"] if r.changes]
     table = Table(
         "pass", "changes", "nodes", "ms", title="passes that changed the graph", title_justify="left"
     )

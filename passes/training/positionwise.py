@@ -11,7 +11,7 @@ from fuseline.engine.model import Model
 from fuseline.passes.folding.dims import dims_of
 from fuseline.passes.training.local_rewrite import attribute, rank_of
 
-__all__ = ["Axes", "needed"]
+__all__ = ["ELEMENTWISE", "Axes", "needed"]
 
 Axes = Mapping[int, int]
 """Operand → the axis of which the same position is enough; operands that are not in it are needed whole."""
@@ -89,7 +89,7 @@ def _slice(model: Model, node: ir.Node, axis: int, rank: int) -> Axes | None:
     return {0: axis} if axes is not None and axis not in {int(a) % rank for a in axes} else None
 
 
-_ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(
     [
         "Add",
         "And",
@@ -117,7 +117,7 @@ _ELEMENTWISE = frozenset(
     ]
 )
 _RULES: dict[str, Rule] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
     "Cast": _first_operand,
     "Dropout": _first_operand,
     "LayerNormalization": _normalization,

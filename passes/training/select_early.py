@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -16,11 +14,11 @@ from fuseline.engine.rewriter import Rewriter
 from fuseline.passes.folding.dims import dims_of
 from fuseline.passes.training.local_rewrite import Builder, attribute, is_standard, rank_of
 from fuseline.passes.training.positionwise import Axes, needed
+from fuseline.passes.training.region import MOVES_DATA, Region, grow, positions
 
 __all__ = ["SelectEarly"]
 
 _WORTH_IT = "MatMul"
-_MOVES_DATA = frozenset(["Reshape", "Transpose"])
 
 
 class SelectEarly(Pass):
@@ -35,7 +33,7 @@ class SelectEarly(Pass):
     whole_attention: bool = False
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        position = _positions(model)
+        position = positions(model)
         for node in list(position):
             if node.op_type != "Gather" or not is_standard(node):
                 continue
@@ -44,22 +42,16 @@ class SelectEarly(Pass):
                 rewriter.reject(node, selection)
             elif rewriter.permit(node, self.summary()):
                 _Mover(model, rewriter, selection).move()
-                position = _positions(model)
+                position = positions(model)
         return rewriter.changes
 
 
-def _positions(model: Model) -> dict[ir.Node, int]:
-    return {node: index for index, node in enumerate(model.nodes())}
-
-
 @dataclass
-class _Selection:
+class _Selection(Region):
     """A Gather of one position, and what in front of it is computed for that position only."""
 
-    node: ir.Node
-    index: int
-    axis: int
-    nodes: dict[ir.Node, tuple[int, Axes]] = field(default_factory=dict)  # → its axis, its operands'
+    index: int = 0
+    axis: int = 0
 
 
 def _selection(
@@ -70,62 +62,23 @@ def _selection(
     rank = rank_of(data)
     if data is None or rank is None or index is None or index.ndim != 0:
         return "it does not take one position, known in advance"
-    found = _Selection(node, int(index), attribute(node, "axis", 0) % rank)
-    wanted: dict[tuple[ir.Node, int], int] = {(node, 0): found.axis}
-    for producer in _nearest_first(found, position):
-        if whole_attention and _is_product_of_activations(producer):
-            continue
-        axis = _common_axis(producer.outputs[0], wanted)
-        operands = needed(model, producer, axis) if axis is not None else None
-        if axis is not None and operands is not None:
-            found.nodes[producer] = (axis, operands)
-            wanted.update({(producer, place): inner for place, inner in operands.items()})
-    _leave_bare_moves(found)
+    found = _Selection(node, index=int(index), axis=attribute(node, "axis", 0) % rank)
+
+    def rule(producer: ir.Node, axis: int) -> Axes | None:
+        kept = whole_attention and _is_product_of_activations(producer)
+        return None if kept else needed(model, producer, axis)
+
+    grow(found, found.axis, position, rule)
+    # Behind a node that only moves data the cut is as good, and patterns in front of it stay whole.
+    found.trim(lambda n: n.op_type in MOVES_DATA)
     if not any(n.op_type == _WORTH_IT for n in found.nodes):
         return "no matrix product in front of it is for this position alone"
     return found
 
 
-def _nearest_first(found: _Selection, position: dict[ir.Node, int]) -> Iterator[ir.Node]:
-    """Producers of what the selection needs of one position only, each after all its users.
-
-    Reads `found.nodes` as the caller adds to it: what is not added is not looked behind.
-    """
-    queue: list[tuple[int, ir.Node]] = []
-    seen: set[ir.Node] = set()
-
-    def enqueue(value: ir.Value | None) -> None:
-        producer = value.producer() if value is not None else None
-        if producer is not None and producer not in seen and producer.graph is found.node.graph:
-            seen.add(producer)
-            heapq.heappush(queue, (-position[producer], producer))
-
-    enqueue(found.node.inputs[0])
-    while queue:
-        node = heapq.heappop(queue)[1]
-        yield node
-        if node in found.nodes:
-            for place in found.nodes[node][1]:
-                enqueue(node.inputs[place])
-
-
 def _is_product_of_activations(node: ir.Node) -> bool:
     """Whether both operands come in batches, as in attention: a weight has two dimensions."""
     return node.op_type == "MatMul" and rank_of(node.inputs[1]) != 2
-
-
-def _leave_bare_moves(found: _Selection) -> None:
-    """Behind a node that only moves data the cut is as good, and patterns in front of it stay whole."""
-    for node in reversed(list(found.nodes)):
-        sources = (node.inputs[place] for place in found.nodes[node][1])
-        if node.op_type in _MOVES_DATA and not any(v and v.producer() in found.nodes for v in sources):
-            del found.nodes[node]
-
-
-def _common_axis(value: ir.Value, wanted: dict[tuple[ir.Node, int], int]) -> int | None:
-    """The axis along which all users of the value want one position; None if one wants more."""
-    axes = {wanted.get((user, place)) for user, place in value.uses()}
-    return axes.pop() if len(axes) == 1 and not value.is_graph_output() else None
 
 
 class _Mover:
@@ -142,11 +95,11 @@ class _Mover:
         for node in reversed(chosen.nodes):
             axis, operands = chosen.nodes[node]
             self._copy(node, axis, operands)
-        data = chosen.node.inputs[0]
+        data = chosen.reader.inputs[0]
         assert data is not None
-        op = Builder(self.model, chosen.node)
+        op = Builder(self.model, chosen.reader)
         result = op("Squeeze", self.parts[data, chosen.axis], np.array([chosen.axis]))
-        self.rewriter.replace([chosen.node], op.nodes, [(chosen.node.outputs[0], result)])
+        self.rewriter.replace([chosen.reader], op.nodes, [(chosen.reader.outputs[0], result)])
         self.rewriter.remove(*chosen.nodes)
 
     def _copy(self, node: ir.Node, axis: int, operands: Axes) -> None:
@@ -175,7 +128,7 @@ class _Mover:
             end = np.iinfo(np.int64).max if index == -1 else index + 1
             part = op("Slice", value, [index], [end], [axis])
             _describe(part, value, axis)
-            self.rewriter.insert(user, op.nodes, replaces=[self.selection.node])
+            self.rewriter.insert(user, op.nodes, replaces=[self.selection.reader])
             self.parts[value, axis] = part
         return self.parts[value, axis]
 

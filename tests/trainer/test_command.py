@@ -84,7 +84,7 @@ def test_whole_run(table: Path, tmp_path: Path) -> None:
     summary = json.loads(result.output[result.output.index("{\n") :])
     assert summary["ran_on"] == "ONNX Runtime"
     assert summary["steps"] == 4
-    assert summary["runs"]["step"] == 4
+    assert summary["runs"]["loss"] == 4
     assert 0 <= summary["eval_accuracy"] <= 1
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(out)
     assert loaded.config.id2label == {0: "bad", 1: "good"}
@@ -100,7 +100,7 @@ def test_whole_run(table: Path, tmp_path: Path) -> None:
     }
     assert table_rows["steps"] == "6"
     assert table_rows["ran on"] == "ONNX Runtime"
-    assert table_rows["runs"].startswith("step 2")
+    assert table_rows["runs"].startswith("loss 2")
     assert float(table_rows["eval accuracy"]) <= 1
 
 

@@ -36,7 +36,7 @@ def test_ready_pipelines_train_alike(pipeline: str, folder: Path) -> None:
     ours = {"pipeline": pipeline, "cache_dir": "off"}
     stock, mine = both(model, arguments(folder, max_steps=4), rows(model, 16), ours=ours)
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)
-    native = [n.op_type for n in mine.trainer.bridge._ready("step")[0].model.nodes() if "Fused" in n.op_type]
+    native = [n.op_type for n in mine.trainer.bridge._ready("loss")[0].model.nodes() if "Fused" in n.op_type]
     assert ("FusedLayerNorm" in native) == (pipeline == "training")
 
 
@@ -47,7 +47,7 @@ def test_pass_of_ones_own_in_a_pipeline_of_ones_own(folder: Path, tmp_path: Path
     ours = {"pipeline": text, "plugins": [tmp_path / "passes.py"], "cache_dir": "off"}
     stock, mine = both(model, arguments(folder, max_steps=4), rows(model, 16), ours=ours)
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)
-    (record,) = [r for r in mine.trainer.compiler.records["step"] if r.name == "tanh-by-sigmoid"]
+    (record,) = [r for r in mine.trainer.compiler.records["loss"] if r.name == "tanh-by-sigmoid"]
     assert record.changes == 1  # the pooler's
 
 
@@ -64,7 +64,7 @@ def test_dumps_hold_every_pass_of_every_graph(folder: Path, tmp_path: Path) -> N
     )
     trainer.train()
     trainer.evaluate()
-    for graph in ("step", "evaluate"):
+    for graph in ("loss", "evaluate"):
         written = [p.name for p in (tmp_path / "d" / graph).rglob("*") if p.is_file()]
         assert any("layer-norm" in name for name in written), written
         assert {Path(name).suffix for name in written} == {".diff", ".json"}
@@ -85,3 +85,31 @@ def test_tied_weights_stay_tied_and_are_stored_once(folder: Path) -> None:
         loaded = type(model).from_pretrained(folder / "saved")
         assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
         assert loaded.lm_head.weight.data_ptr() == loaded.transformer.wte.weight.data_ptr()
+
+
+def test_rows_without_a_label_are_left_out_where_the_loss_alone_is_read(folder: Path) -> None:
+    model = zoo.build("bert-mlm")
+    data = rows(model, 16)
+    labels = data.batch["labels"]
+    labels[torch.rand(labels.shape, generator=torch.Generator().manual_seed(0)) < 0.7] = -100
+    ours = {"eval_dataset": data, "cache_dir": "off"}
+    stock, mine = both(model, arguments(folder, max_steps=4), data, ours=ours)
+    assert_same(stock, mine, relative=1e-4, absolute=1e-4)
+    expected = stock.trainer.evaluate(data)
+    found = mine.trainer.evaluate()
+    assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-4)
+    changes = {
+        graph: [r.changes for r in records if r.name == "select-labelled"]
+        for graph, records in mine.trainer.compiler.records.items()
+    }
+    assert changes == {"loss": [1], "evaluate": []}
+
+
+def test_a_hook_on_the_model_sees_all_outputs(folder: Path) -> None:
+    model = zoo.build("bert")
+    seen: list[bool] = []
+    model.register_forward_hook(lambda module, args, outputs: seen.append("logits" in outputs))
+    trainer = make(model, arguments(folder, max_steps=2), train_dataset=rows(model, 8))
+    trainer.train()
+    assert set(seen) == {True}
+    assert trainer.bridge.counts["step"] == 2

@@ -63,5 +63,5 @@ def test_generates_what_the_stock_trainer_generates(name: str, folder: Path) -> 
     np.testing.assert_array_equal(mine.predictions, stock.predictions)
     for expected, found in zip(seen[:3], seen[3:], strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert trainer.bridge.counts["step"] == 8
+    assert trainer.bridge.counts["loss"] == 8
     assert trainer.bridge.counts["evaluate"] >= 6

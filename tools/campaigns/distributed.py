@@ -63,7 +63,7 @@ def work(mode: str, folder: Path, pipeline: str) -> None:
     processes, rank = (int(os.environ.get(name, d)) for name, d in (("WORLD_SIZE", "1"), ("RANK", "0")))
     run = _loop if mode == "accelerate" else _trainer
     counts, optimizer = run(model, data, mode, processes, folder, pipeline)
-    if counts["torch"] or not counts["step"]:
+    if counts["torch"] or not counts["step"] + counts["loss"]:
         sys.exit(f"not trained on the graph: {dict(counts)}")
     result = _result(folder, mode, processes)
     result.with_suffix(f".{rank}.bytes").write_text(str(_moment_bytes(optimizer)))

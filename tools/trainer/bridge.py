@@ -61,7 +61,8 @@ class Bridge:
         self._item_rule: ItemRule | None = None
         self._last: Run | None = None
         self._native: NativeStep | None = None
-        #: How often each way was taken: step, split, evaluate, predict, torch.
+        self._loss_alone = False
+        #: How often each way was taken: step, loss, split, evaluate, predict, torch.
         self.counts: Counter[str] = Counter()
         #: Why the model runs in torch; None while it does not have to.
         self.blocked: str | None = None
@@ -90,6 +91,16 @@ class Bridge:
             yield
         finally:
             self.model.forward = self
+
+    @contextmanager
+    def loss_alone(self, chosen: bool = True) -> Iterator[None]:
+        """Inside, a call that trains on labels returns the loss and no other output."""
+        # Whoever hooks into the call may read any output.
+        self._loss_alone = chosen and not self.model._forward_hooks
+        try:
+            yield
+        finally:
+            self._loss_alone = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         # A copy of the model has weights of its own, and so is a plain torch model again.
@@ -159,6 +170,8 @@ class Bridge:
             return "evaluate" if labelled else "predict"
         if not labelled:
             return "split"
+        if self._loss_alone:
+            return "loss"
         return "split-loss" if self._last is not None and self._last.was_split else "step"
 
     def _train(

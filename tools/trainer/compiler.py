@@ -29,17 +29,22 @@ from fuseline.tools.trainer.describe import (
 from fuseline.tools.trainer.runner import Runner, with_weights, without_weights
 from fuseline.tools.trainer.sources import file_hash
 from fuseline.tools.trainer.tensors import NamedTensors
-from fuseline.tools.trainer.variants import with_output_gradients, without_loss
+from fuseline.tools.trainer.variants import only_loss, with_output_gradients, without_loss
 
 __all__ = ["Compiler", "Precision", "Settings", "Variant"]
 
 logger = logging.getLogger(__name__)
 Precision = Literal["fp32", "bf16", "fp16"]
 
-#: step: loss, outputs and gradients in one run; split: forward, then backward from gradients of the outputs,
-#: with or without the model's own loss; evaluate and predict: no gradients, with and without the loss;
-#: native: the step with the optimizer in it, with or without accumulation.
-Variant = Literal["step", "split", "split-loss", "evaluate", "predict", "native", "native-accumulating"]
+#: step: loss, outputs and gradients in one run; loss: the same without the outputs; split: forward, then
+#: backward from gradients of the outputs, with or without the model's own loss; evaluate and predict: no
+#: gradients, with and without the loss; native: the optimizer is in it, with or without accumulation.
+Variant = Literal[
+    "step", "loss", "split", "split-loss", "evaluate", "predict", "native", "native-accumulating"
+]
+
+#: Passes that compute the loss apart from the other outputs: where those are wanted too, that is work twice.
+_FOR_LOSS_ALONE = ("select-labelled",)
 
 _SESSIONS = 12
 
@@ -140,15 +145,21 @@ class Compiler:
         make = _BUILDERS[variant]
         return [without_weights(m) if i == 0 else m for i, m in enumerate(make(self, exported))]
 
-    def transform(self, model: Model, label: str, *, gradients: bool, then: str = "") -> Model:
-        """The pipeline, whole or up to the gradient, and `then` more passes."""
+    def transform(
+        self, model: Model, label: str, *, gradients: bool, loss_alone: bool = False, then: str = ""
+    ) -> Model:
+        """The pipeline, whole or up to the gradient, and `then` more passes.
+
+        `loss_alone`: of the graph's outputs only the loss will be asked for.
+        """
         pipeline = self._pipeline if gradients else _before_gradient(self._pipeline)
         if then:
             pipeline = Pipeline((*pipeline.stages, *Pipeline.parse(then).stages))
         self.counts["pipelines"] += 1
         fed = model.clone()
         fed.facts[FED] = True
-        result = pipeline.run(fed, self._observers(label))
+        apart = [] if loss_alone else [p.name for p in pipeline.passes() if p.name in _FOR_LOSS_ALONE]
+        result = pipeline.run(fed, self._observers(label), disable=apart)
         self.records[label] = result.records
         return result.model
 
@@ -175,6 +186,10 @@ def _step(compiler: Compiler, exported: Model) -> Sequence[Model]:
     return [compiler.transform(exported, "step", gradients=True)]
 
 
+def _loss(compiler: Compiler, exported: Model) -> Sequence[Model]:
+    return [compiler.transform(only_loss(exported), "loss", gradients=True, loss_alone=True)]
+
+
 def _evaluate(compiler: Compiler, exported: Model) -> Sequence[Model]:
     return [compiler.transform(to_evaluation(exported), "evaluate", gradients=False)]
 
@@ -194,16 +209,17 @@ def _split_loss(compiler: Compiler, exported: Model) -> Sequence[Model]:
 
 
 def _native(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    return [compiler.transform(exported, "native", gradients=True, then=_optimizer())]
+    return [compiler.transform(exported, "native", gradients=True, loss_alone=True, then=_optimizer())]
 
 
 def _native_accumulating(compiler: Compiler, exported: Model) -> Sequence[Model]:
     then = f"accumulate-gradients,{_optimizer()}"
-    return [compiler.transform(exported, "native", gradients=True, then=then)]
+    return [compiler.transform(exported, "native", gradients=True, loss_alone=True, then=then)]
 
 
 _BUILDERS: dict[Variant, Callable[[Compiler, Model], Sequence[Model]]] = {
     "step": _step,
+    "loss": _loss,
     "split": _split,
     "split-loss": _split_loss,
     "evaluate": _evaluate,

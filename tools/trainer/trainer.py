@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fuseline.tools.trainer.cache import CompileCache
 from fuseline.tools.trainer.checkpoints import is_complete, last_complete, marked
 from fuseline.tools.trainer.compiler import Compiler, Precision, Settings
 from fuseline.tools.trainer.sharded import consolidate
-from fuseline.tools.trainer.whole_step import WholeStep, check_possible
+from fuseline.tools.trainer.whole_step import WholeStep, check_possible, loss_obstacles
 
 __all__ = ["Seq2SeqTrainer", "Trainer"]
 
@@ -83,7 +84,8 @@ class _OnnxRuntime:
 
     def compile(self, batch: Mapping[str, Any]) -> None:
         """Make the graphs for batches like this one now, of training and of evaluation."""
-        self.bridge.compile(batch, self._whole_step.variant if self._whole_step is not None else None)
+        with self._reading_the_loss():
+            self.bridge.compile(batch, self._whole_step.variant if self._whole_step is not None else None)
 
     def save_onnx(self, path: str | os.PathLike[str]) -> Path:
         """Write the inference graph with the trained weights; it runs on any onnxruntime."""
@@ -141,8 +143,13 @@ class _OnnxRuntime:
             loss = self._whole_step.run(batch, num_items_in_batch, self.accelerator.sync_gradients)
             if loss is not None:
                 return loss
-        stepped: Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+        with self._reading_the_loss():
+            stepped: Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
         return stepped
+
+    def _reading_the_loss(self) -> AbstractContextManager[None]:
+        """The stock training step reads nothing else of the model, so that nothing else is computed."""
+        return self.bridge.loss_alone(not loss_obstacles(self))
 
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
         if self._whole_step is None:

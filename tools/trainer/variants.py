@@ -1,6 +1,7 @@
 """The graphs that a training run needs besides the training step, made from the same export.
 
-`predict` has no loss; `backward` takes the gradients of its outputs from outside (a loss of the user's own).
+`predict` has no loss; `loss` has nothing else; `backward` takes the gradients of its outputs from outside (a
+loss of the user's own).
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from fuseline.engine.model import Model
+from fuseline.engine.training.forward import only_outputs
 
-__all__ = ["OBJECTIVE", "OWN_LOSS", "output_gradient", "with_output_gradients", "without_loss"]
+__all__ = ["OBJECTIVE", "OWN_LOSS", "only_loss", "output_gradient", "with_output_gradients", "without_loss"]
 
 OBJECTIVE = "objective"
 OWN_LOSS = "own_loss"
@@ -20,6 +22,14 @@ OWN_LOSS = "own_loss"
 def output_gradient(output: str) -> str:
     """The input that carries the gradient of an output into the graph."""
     return f"{output}.gradient"
+
+
+def only_loss(model: Model) -> Model:
+    """A copy that gives the loss, and of the other outputs only the new values of buffers."""
+    loss = model.facts["loss"]
+    copy = only_outputs(model, {loss, *model.facts.get("updates", {})})
+    copy.facts["outputs"] = [loss]
+    return copy
 
 
 def without_loss(model: Model) -> Model:

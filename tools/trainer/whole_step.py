@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import transformers
@@ -13,7 +14,7 @@ from fuseline.tools.trainer.bridge import Bridge
 from fuseline.tools.trainer.compiler import Variant
 from fuseline.tools.trainer.native import NativeAdamW, NativeStep
 
-__all__ = ["WholeStep", "check_possible"]
+__all__ = ["WholeStep", "check_possible", "loss_obstacles"]
 
 _OPTIMIZERS = (ADAMW, "adamw_torch", "adamw_torch_fused")
 
@@ -27,14 +28,21 @@ def check_possible(trainer: Any) -> None:
         reasons.append("an optimizer of your own was given")
     if args.world_size > 1 or trainer.is_deepspeed_enabled:
         reasons.append("gradients have to be exchanged between processes")
-    if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
-        reasons.append("the loss is computed outside the graph")
-    if type(trainer).compute_loss is not transformers.Trainer.compute_loss:
-        reasons.append("compute_loss is overridden")
+    reasons += loss_obstacles(trainer)
     if args.fp16:
         reasons.append("fp16 needs a loss scale that changes from step to step")
     if reasons:
         raise FuselineError(f"whole_step=True is not possible: {'; '.join(reasons)}", hint="leave it out")
+
+
+def loss_obstacles(trainer: Any) -> list[str]:
+    """Why a training step reads more of the model than its loss; empty if it does not."""
+    reasons = []
+    if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
+        reasons.append("the loss is computed outside the graph")
+    if trainer.compute_loss != types.MethodType(transformers.Trainer.compute_loss, trainer):
+        reasons.append("compute_loss is overridden")
+    return reasons
 
 
 class WholeStep:
