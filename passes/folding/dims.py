@@ -39,7 +39,8 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 def dims_of(value: ir.Value | None) -> Dims | None:
     """The value's shape; None if not even the rank is known."""
     shape = value.shape if value is not None else None
-    if shape is None:
+    # A sequence is written with the shape of its elements, and has none itself.
+    if shape is None or value is None or isinstance(value.type, ir.SequenceType):
         return None
     return tuple([d if isinstance(d, int) else _meant(d.value) for d in shape])
 

@@ -12,7 +12,7 @@ __all__ = ["FuseAttentionPast"]
 
 
 class FuseAttentionPast(Fusion):
-    """MultiHeadAttention(q, Concat(past, k), Concat(past, v)) → com.microsoft.MultiHeadAttention with its past
+    """MultiHeadAttention(q, Concat(past, k), Concat(past, v)) → com.microsoft.MultiHeadAttention with past
 
     The joined keys and values become outputs of the operator: without them, the kernel ignores the past.
     """
