@@ -3,8 +3,9 @@
     python -m fuseline.tools.benchmarks.kernels [--threads N] [--only TEXT] [--json] [--cpu-time]
 
 A kernel must not lose to what it replaces; AdamW must reach 0.9 of the bandwidth and, when both clip,
-1.2× torch. With --cpu-time everything runs on one thread and processor time is measured: for a machine
-that is busy with something else.
+1.2× torch. What misses is measured once more, for longer, and that counts: kernels of a millisecond feel
+every guest of the same machine. With --cpu-time everything runs on one thread and processor time is measured:
+for a machine that is busy with something else.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = ["main"]
 _BANDWIDTH_GOAL = 0.9
 _CLIPPED_GOAL = 1.2
 _OPTIMIZER_SIZES = (11_500_000, 60_000_000)
+_ROUNDS, _ROUNDS_IN_DOUBT = 9, 45
 
 
 def main() -> int:
@@ -53,7 +55,8 @@ def main() -> int:
         console.print(_header(threads))
     for case in _every(threads):
         if arguments.only in case.name:
-            rows.append(_measure(case, memory, clock))
+            row = _measure(case, memory, clock, _ROUNDS)
+            rows.append(_measure(case, memory, clock, _ROUNDS_IN_DOUBT) if row["missed"] else row)
             if not arguments.json:
                 console.print(_line(rows[-1]))
     if arguments.json:
@@ -70,9 +73,9 @@ def _every(threads: int) -> Iterator[Case]:
     return itertools.chain(*optimizers, *(family(threads) for family in families))
 
 
-def _measure(case: Case, memory: Memory, clock: Callable[[], float]) -> dict[str, Any]:
+def _measure(case: Case, memory: Memory, clock: Callable[[], float], rounds: int) -> dict[str, Any]:
     loops = memory.variants if case.bytes else {}
-    times = interleave({**case.variants, **loops}, clock=clock)
+    times = interleave({**case.variants, **loops}, rounds=rounds, clock=clock)
     seconds = {name: times[name] for name in case.variants}
     ours = seconds["fuseline"]
     row: dict[str, Any] = {"case": case.name, "milliseconds": {n: s * 1e3 for n, s in seconds.items()}}
