@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from statistics import median
+from statistics import median, quantiles
 
-__all__ = ["interleave"]
+__all__ = ["interleave", "lower_quartile"]
 
 Run = Callable[[], object]
 Clock = Callable[[], float]
+Statistic = Callable[[list[float]], float]
 
 
 def interleave(
@@ -18,6 +19,7 @@ def interleave(
     minimum: float = 0.02,
     warmup: int = 2,
     clock: Clock = time.perf_counter,
+    statistic: Statistic = median,
 ) -> dict[str, float]:
     """Seconds per call of every variant, by name: the median over rounds in which each has its turn.
 
@@ -35,7 +37,12 @@ def interleave(
         for name, run in variants.items():
             _time(run, repeats[name], clock)
             samples[name].append(_time(run, repeats[name], clock))
-    return {name: median(values) for name, values in samples.items()}
+    return {name: statistic(values) for name, values in samples.items()}
+
+
+def lower_quartile(values: list[float]) -> float:
+    """A time that a quarter of the rounds stay below: what disturbs them only ever adds to it."""
+    return quantiles(values, n=4)[0]
 
 
 def _time(run: Run, repeats: int, clock: Clock) -> float:
