@@ -1,6 +1,7 @@
 """Training steps against torch eager, SDPA and torch.compile, and against stock ONNX Runtime training.
 
     python -m fuseline.tools.benchmarks.training [--only TEXT] [--threads N] [--rounds N] [--no-compile]
+        [--without PASS]
 
 A step is forward, backward and AdamW, fp32, on one dense batch; all variants take turns in one process and
 medians are compared. Torch uses its fused AdamW. Exit 1 when a configuration misses its goal, which is a
@@ -14,7 +15,7 @@ import copy
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--without", action="append", default=[], help="measure fuseline less this pass too")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -100,6 +102,8 @@ def _variants(case: TrainingCase, arguments: argparse.Namespace) -> Iterator[tup
     batch = case.inputs(model)
     exported = export(model, train=True, check=False)
     yield "fuseline", _native(exported, batch, arguments.threads)
+    for left_out in arguments.without:
+        yield f"fuseline without {left_out}", _native(exported, batch, arguments.threads, [left_out])
     yield "stock onnxruntime", _stock(exported, batch, arguments.threads)
     yield "torch eager", _torch(copy.deepcopy(model), batch)
     if type(model)._supports_sdpa:
@@ -109,9 +113,9 @@ def _variants(case: TrainingCase, arguments: argparse.Namespace) -> Iterator[tup
         yield "torch compile", _torch(source, batch, compiled=True)
 
 
-def _native(exported: Model, batch: dict[str, Any], threads: int) -> Step:
+def _native(exported: Model, batch: dict[str, Any], threads: int, left_out: Sequence[str] = ()) -> Step:
     """Optimizer in the graph, native operators."""
-    model = Pipeline.resolve("training,insert-optimizer").run(exported).model
+    model = Pipeline.resolve("training,insert-optimizer").run(exported, disable=left_out).model
     step = TrainingStep(model, threads=threads, settings=OptimizerSettings(learning_rate=_RATE))
     return lambda: float(step.run(batch)["loss"])
 
