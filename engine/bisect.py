@@ -19,7 +19,7 @@ from fuseline.engine.manager import PassRecord, Step
 from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.rewriter import Rewrite
+from fuseline.engine.rewriting.rewriter import Rewrite
 from fuseline.engine.verification import Report, Results, Verifier
 
 __all__ = ["Culprit", "bisect"]

@@ -12,7 +12,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
-from fuseline.engine.rewriter import Rejection, Rewrite, Rewriter
+from fuseline.engine.rewriting.rewriter import Rejection, Rewrite, Rewriter
 
 __all__ = ["PassManager", "PassRecord", "Result", "Step"]
 

@@ -19,9 +19,9 @@ from fuseline.engine.bisect import Culprit
 from fuseline.engine.determinism import deterministic
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import read_by
 from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.reads import read_by
 from fuseline.engine.verification import Verifier
 
 __all__ = ["minimize"]

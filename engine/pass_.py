@@ -11,7 +11,7 @@ from fuseline.engine.errors import PassError
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
-    from fuseline.engine.rewriter import Rewriter
+    from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["Pass", "Phase"]
 

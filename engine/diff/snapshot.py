@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from fuseline.engine.collector import collector_paused
 from fuseline.engine.model import Model
-from fuseline.engine.rewriter import MODULE_KEY, PASS_KEY, REPLACES_KEY
+from fuseline.engine.rewriting.rewriter import MODULE_KEY, PASS_KEY, REPLACES_KEY
 
 __all__ = ["GraphInfo", "NodeInfo", "Reference", "Snapshot", "operator"]
 

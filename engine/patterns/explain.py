@@ -12,7 +12,7 @@ from fuseline.engine.patterns.fusion import Fusion
 from fuseline.engine.patterns.match import Failure, Match
 from fuseline.engine.patterns.matcher import Matcher
 from fuseline.engine.patterns.terms import normal_domain
-from fuseline.engine.rewriter import MODULE_KEY
+from fuseline.engine.rewriting.rewriter import MODULE_KEY
 
 __all__ = ["Explanation", "NearMiss", "Site", "explain"]
 

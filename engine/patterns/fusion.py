@@ -17,7 +17,7 @@ from fuseline.engine.patterns.match import Context, Match
 from fuseline.engine.patterns.matcher import Matcher
 from fuseline.engine.patterns.pattern import Op, Pattern, trace
 from fuseline.engine.patterns.terms import normal_domain
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["Fusion"]
 

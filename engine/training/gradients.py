@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from fuseline.engine.errors import ModelError, PassError
 from fuseline.engine.model import Model
-from fuseline.engine.reads import read_by
-from fuseline.engine.rewriter import MODULE_KEY, SOURCE_KEY
+from fuseline.engine.nodes import read_by
+from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.runtime import custom_op_libraries
 from fuseline.engine.training.definitions import register_definitions
 

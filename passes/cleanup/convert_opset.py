@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuseline.engine.conversion import MAXIMUM_IR, convert_opset, lower_ir
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["ConvertOpset"]
 

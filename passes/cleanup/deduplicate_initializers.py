@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import is_variable
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import subgraphs
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import subgraphs
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["DeduplicateInitializers"]
 

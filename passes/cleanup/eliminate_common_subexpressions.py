@@ -9,9 +9,9 @@ from typing import Any
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import STANDARD_DOMAINS, subgraphs
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import STANDARD_DOMAINS, subgraphs
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["EliminateCommonSubexpressions"]
 

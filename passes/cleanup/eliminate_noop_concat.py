@@ -5,9 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import has_references, nodes_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import bypass, has_references, nodes_of
+from fuseline.engine.rewriting.bypass import bypass
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.dims import dims_of
 
 __all__ = ["EliminateNoopConcat"]

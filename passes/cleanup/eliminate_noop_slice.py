@@ -6,9 +6,10 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import nodes_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import bypass, nodes_of
+from fuseline.engine.rewriting.bypass import bypass
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.dims import dims_of, equal
 from fuseline.passes.folding.output_dims import output_dims
 

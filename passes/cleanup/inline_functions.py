@@ -6,7 +6,7 @@ from onnx_ir.passes.common import InlinePass
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["InlineFunctions"]
 

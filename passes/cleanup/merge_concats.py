@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import has_references, is_op, nodes_of, only_user
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import has_references, is_op, nodes_of, only_user
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["MergeConcats"]
 

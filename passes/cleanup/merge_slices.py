@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import function_graphs, is_op, nodes_of, only_user, opset_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import function_graphs, is_op, nodes_of, only_user, opset_of
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.materialize import new_constant
 
 __all__ = ["MergeSlices"]

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import has_references, is_op, nodes_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import bypass, has_references, is_op, nodes_of
+from fuseline.engine.rewriting.bypass import bypass
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.dims import dims_of
 
 __all__ = ["MergeTransposes"]

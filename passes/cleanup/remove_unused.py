@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import subgraphs
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import subgraphs
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["RemoveUnused"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["SeparateInitializers"]
 

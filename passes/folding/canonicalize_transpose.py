@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import function_graphs, has_references, nodes_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import function_graphs, has_references, nodes_of
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.dims import dims_of
 from fuseline.passes.folding.materialize import new_constant
 from fuseline.passes.folding.reshape_target import reshape_target

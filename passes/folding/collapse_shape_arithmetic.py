@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import function_graphs, has_references, is_op
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import function_graphs, has_references, is_op
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.dims import Dims, dims_of
 from fuseline.passes.folding.materialize import new_constant
 from fuseline.passes.folding.output_dims import output_dims

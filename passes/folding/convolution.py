@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import has_references, is_op
+from fuseline.engine.nodes import has_references, is_op
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.materialize import add_initializer
 
 __all__ = ["foldable_convolution", "per_channel", "scale_and_shift"]

@@ -12,9 +12,9 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import STANDARD_DOMAINS, function_graphs, has_references, opset_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import STANDARD_DOMAINS, function_graphs, has_references, opset_of
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.dims import dims_of, known
 from fuseline.passes.folding.evaluate import evaluate
 from fuseline.passes.folding.materialize import materialize

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import function_graphs, nodes_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import function_graphs, nodes_of
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.convolution import foldable_convolution, per_channel, scale_and_shift
 from fuseline.passes.folding.dims import dims_of
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass, Phase
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["FreezeParameters"]
 

@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.naming import fresh_name
+from fuseline.engine.nodes import STANDARD_DOMAINS, has_references, is_op, subgraphs
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import STANDARD_DOMAINS, has_references, is_op, subgraphs
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.dims import Dim, Dims, dims_of
 from fuseline.passes.folding.schema_inference import infer_from_schema
 from fuseline.passes.folding.shape_rules import RULES as COMMON_RULES

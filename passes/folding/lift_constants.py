@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import function_graphs, has_references, nodes_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.cleanup.support import function_graphs, has_references, nodes_of
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["LiftConstants"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["add_initializer", "materialize"]
 

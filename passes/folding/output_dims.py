@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.passes.cleanup.support import has_references
+from fuseline.engine.nodes import has_references
 from fuseline.passes.folding.dims import Dims, dims_of
 from fuseline.passes.folding.shape_rules import RULES, Site
 from fuseline.passes.folding.shape_values import ShapeValues

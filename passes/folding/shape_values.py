@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.passes.cleanup.support import STANDARD_DOMAINS, has_references, opset_of
+from fuseline.engine.nodes import STANDARD_DOMAINS, has_references, opset_of
 from fuseline.passes.folding import dims
 from fuseline.passes.folding.dims import Dim, Dims
 

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.training.gradients import gradient_name
 from fuseline.engine.training.optimizer import add_update
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import MODULE_KEY, SOURCE_KEY, Rewriter
+from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY, Rewriter
 from fuseline.engine.training.differentiable import has_gradient, nodes_on_gradient_path, qualified
 
 __all__ = ["CheckTrainable"]

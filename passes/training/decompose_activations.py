@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute
+from fuseline.engine.nodes import attribute
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["DecomposeActivations"]
 

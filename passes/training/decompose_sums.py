@@ -6,7 +6,7 @@ import functools
 
 import onnx_ir as ir
 
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["DecomposeSums"]
 

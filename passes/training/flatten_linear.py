@@ -6,9 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.training.local_rewrite import Builder, attribute, is_standard, rank_of
+from fuseline.engine.rewriting.local_rewrite import Builder
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["FlattenLinear"]
 

@@ -10,8 +10,9 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import attribute, rank_of
 from fuseline.engine.pass_ import Phase
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute, rank_of
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["LowerTrainingOperators"]
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["MaskPaddingGradient", "padding_row"]
 

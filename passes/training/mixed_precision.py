@@ -7,9 +7,9 @@ from typing import Literal
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import is_standard
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.training.local_rewrite import is_standard
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["MixedPrecision"]
 

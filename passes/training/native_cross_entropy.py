@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute, rank_of
+from fuseline.engine.nodes import attribute, rank_of
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 from fuseline.passes.training.native import statistic
 
 __all__ = ["NativeCrossEntropy"]

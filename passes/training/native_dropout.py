@@ -7,10 +7,11 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import scalar
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import is_standard
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.local_rewrite import Builder
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.training.forward import SEED
-from fuseline.passes.training.local_rewrite import Builder, is_standard
 from fuseline.passes.training.native import EMPTY, statistic
 
 __all__ = ["NativeDropout"]

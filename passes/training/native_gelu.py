@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute
+from fuseline.engine.nodes import attribute
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 from fuseline.passes.training.native import EMPTY
 
 __all__ = ["NativeGelu"]

@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import attribute, rank_of
 from fuseline.passes.folding.dims import dims_of
-from fuseline.passes.training.local_rewrite import attribute, rank_of
 
 __all__ = ["ELEMENTWISE", "Axes", "needed"]
 

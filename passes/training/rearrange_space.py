@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute
+from fuseline.engine.nodes import attribute
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["RearrangeSpace"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import attribute, is_standard
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.training.local_rewrite import attribute, is_standard
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["RemoveIdentityTransposes"]
 

@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute, rank_of
+from fuseline.engine.nodes import attribute, rank_of
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["ResolveBatchNorm"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["ResolveCastLike"]
 

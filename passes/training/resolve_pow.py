@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import scalar
 from fuseline.engine.model import Model
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["ResolvePow"]
 

@@ -9,10 +9,11 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.local_rewrite import Builder
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.folding.dims import dims_of
-from fuseline.passes.training.local_rewrite import Builder, attribute, is_standard, rank_of
 from fuseline.passes.training.positionwise import Axes, needed
 from fuseline.passes.training.region import MOVES_DATA, Region, grow, positions
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriter import Rewriter
-from fuseline.passes.training.local_rewrite import Builder
+from fuseline.engine.rewriting.local_rewrite import Builder
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["SeparateRepeatedInputs"]
 

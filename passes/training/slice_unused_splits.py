@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, attribute
+from fuseline.engine.nodes import attribute
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["SliceUnusedSplits"]
 

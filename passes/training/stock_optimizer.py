@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.local_rewrite import Operand
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.training import optimizer as names
 from fuseline.engine.training.optimizer import add_update
-from fuseline.passes.training.local_rewrite import Operand
 
 if TYPE_CHECKING:
     from fuseline.passes.training.insert_optimizer import InsertOptimizer

@@ -6,7 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.passes.training.local_rewrite import Builder, LocalRewrite, rank_of
+from fuseline.engine.nodes import rank_of
+from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
 
 __all__ = ["WidenMatmul"]
 

@@ -18,7 +18,7 @@ from fuseline.engine.diff.text import rich_text, summary, to_text
 from fuseline.engine.graph_text import graph_text
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.tools.commands.diff import diff_command
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>\n'

@@ -13,7 +13,7 @@ from fuseline.engine.observers import Verify
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.verification import Verifier
 
 TEXT = """<ir_version: 10, opset_import: ["" : 20]>

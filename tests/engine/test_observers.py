@@ -17,7 +17,7 @@ from fuseline.engine.observers import DumpDiffs, Expect, Timing, load_expectatio
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.patterns import Fusion
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 TEXT = """<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
 agraph (float[N,4] x) => (float[N,4] y) {

@@ -16,7 +16,7 @@ from fuseline.engine.observer import Observer
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline, Repeat
 from fuseline.engine.registry import Registry, registry
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,4] x) => (float[N,4] y) { a = Identity(x)  b = Relu(a)  c = Identity(b)  y = Relu(c) }"""

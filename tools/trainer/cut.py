@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from fuseline.engine import runtime
 from fuseline.engine.model import Model
-from fuseline.engine.reads import read_by
+from fuseline.engine.nodes import read_by
 from fuseline.tools.trainer.variants import OBJECTIVE, OWN_LOSS, output_gradient
 
 __all__ = ["cut"]

@@ -6,7 +6,7 @@ import json
 
 from fuseline.engine.model import Model
 from fuseline.engine.patterns import explain
-from fuseline.engine.rewriter import MODULE_KEY
+from fuseline.engine.rewriting.rewriter import MODULE_KEY
 from fuseline.passes.fusion.fuse_gelu import FuseGelu
 
 GELU = """

@@ -10,7 +10,7 @@ import pytest
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.patterns import Context, Fusion, Matcher
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 
 def model(body: str, inputs: str = "float[n, 4] x, float[n, 4] y", outputs: str = "float[n, 4] out") -> Model:

@@ -8,7 +8,7 @@ import pytest
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
-from fuseline.engine.rewriter import MODULE_KEY
+from fuseline.engine.rewriting.rewriter import MODULE_KEY
 from fuseline.engine.runtime import run, session
 from fuseline.engine.training.gradients import build_gradients
 

@@ -9,7 +9,7 @@ from fuseline.engine.errors import FuselineError, PassError
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.rewriter import MODULE_KEY, SOURCE_KEY
+from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.training.definitions import DEFINITIONS
 from fuseline.engine.training.differentiable import BUILT_IN, gradient_operators
 from fuseline.engine.training.gradients import build_gradients

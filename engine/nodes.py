@@ -1,26 +1,34 @@
-"""What cleanup passes share: recognising standard operators and taking a node out of the way."""
+"""Questions about single nodes: which operator, which attributes, what it reads, who reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.rewriter import Rewriter
 
 __all__ = [
-    "bypass",
+    "STANDARD_DOMAINS",
+    "attribute",
     "function_graphs",
     "has_references",
     "is_op",
+    "is_standard",
     "nodes_of",
     "only_user",
     "opset_of",
+    "rank_of",
+    "read_by",
     "subgraphs",
 ]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+
+
+def is_standard(node: ir.Node) -> bool:
+    return node.domain in STANDARD_DOMAINS
 
 
 def is_op(node: ir.Node | None, *op_types: str) -> bool:
@@ -79,27 +87,22 @@ def only_user(value: ir.Value) -> ir.Node | None:
     return next(iter(uses)).node
 
 
-def bypass(rewriter: Rewriter, node: ir.Node, source: ir.Value, note: str) -> bool:
-    """Let the users of the node's first output read `source`; the node goes unless it must name an output."""
-    old = node.outputs[0]
-    if old.is_graph_output() and not _can_take_name(source, old):
-        return _bypass_inside(rewriter, node, source, note)
-    if not rewriter.permit(node, note):
-        return False
-    rewriter.redirect(old, source)
-    rewriter.remove(node)
-    return True
+def read_by(node: ir.Node) -> list[ir.Value]:
+    """The inputs of a node, with the outer values that its subgraphs read."""
+    values = [v for v in node.inputs if v is not None]
+    for graph in subgraphs(node):
+        nodes = list(ir.traversal.RecursiveGraphIterator(graph))
+        inside = {graph, *(n.graph for n in nodes)}
+        values.extend(v for n in nodes for v in n.inputs if v is not None and v.graph not in inside)
+    return values
 
 
-def _can_take_name(source: ir.Value, output: ir.Value) -> bool:
-    return source.producer() is not None and not source.is_graph_output() and source.graph is output.graph
+def attribute(node: ir.Node, name: str, default: Any) -> Any:
+    """The value of an attribute, or `default` where it is absent."""
+    found = node.attributes.get(name)
+    return default if found is None else found.value
 
 
-def _bypass_inside(rewriter: Rewriter, node: ir.Node, source: ir.Value, note: str) -> bool:
-    """The node stays to give the graph output its name; everyone else reads `source`."""
-    old = node.outputs[0]
-    if not old.uses() or not rewriter.permit(node, note):
-        return False
-    for user, index in tuple(old.uses()):
-        user.replace_input_with(index, source)
-    return True
+def rank_of(value: ir.Value | None) -> int | None:
+    """The number of axes, or None where it is not known."""
+    return None if value is None or value.shape is None else len(value.shape)

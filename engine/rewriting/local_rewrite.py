@@ -1,4 +1,4 @@
-"""What the fix-ups of this folder have in common: they replace single nodes by a few others."""
+"""Passes that replace single nodes by a few others."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import is_standard
 from fuseline.engine.pass_ import Pass, Phase
-from fuseline.engine.rewriter import Rewriter
+from fuseline.engine.rewriting.rewriter import Rewriter
 
-__all__ = ["Builder", "LocalRewrite", "attribute", "is_standard", "rank_of"]
+__all__ = ["Builder", "LocalRewrite", "Operand"]
 
 Operand = ir.Value | float | int | Sequence[int] | npt.NDArray[Any] | None
 
@@ -113,21 +114,6 @@ class LocalRewrite(Pass):
         values = [made] if isinstance(made, ir.Value) else list(made)
         pairs = [(old, new) for old, new in zip(node.outputs, values, strict=False) if new is not None]
         rewriter.replace([node], op.nodes, pairs)
-
-
-def is_standard(node: ir.Node) -> bool:
-    return node.domain in ("", "ai.onnx")
-
-
-def attribute(node: ir.Node, name: str, default: Any) -> Any:
-    """The value of an attribute, or `default` where it is absent."""
-    found = node.attributes.get(name)
-    return default if found is None else found.value
-
-
-def rank_of(value: ir.Value | None) -> int | None:
-    """The number of axes, or None where it is not known."""
-    return None if value is None or value.shape is None else len(value.shape)
 
 
 def _qualified(node: ir.Node) -> str:

@@ -1,0 +1,1 @@
+"""How passes change graphs: the rewriter, what builds nodes, and the shapes that rewrites take."""
