@@ -10,7 +10,7 @@ from fuseline.engine.nodes import nodes_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.bypass import bypass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import Dims, dims_of
+from fuseline.engine.shapes.dims import Dims, dims_of
 
 __all__ = ["EliminateNoopArithmetic"]
 

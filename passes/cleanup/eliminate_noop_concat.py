@@ -9,7 +9,7 @@ from fuseline.engine.nodes import has_references, nodes_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.bypass import bypass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import dims_of
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["EliminateNoopConcat"]
 

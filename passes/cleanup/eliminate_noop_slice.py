@@ -10,8 +10,8 @@ from fuseline.engine.nodes import nodes_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.bypass import bypass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import dims_of, equal
-from fuseline.passes.folding.output_dims import output_dims
+from fuseline.engine.shapes.dims import dims_of, equal
+from fuseline.engine.shapes.output_dims import output_dims
 
 __all__ = ["EliminateNoopSlice"]
 

@@ -11,9 +11,9 @@ from fuseline.engine.nodes import function_graphs, has_references, is_op, nodes_
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.bypass import bypass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import dims_of, equal
+from fuseline.engine.shapes.dims import dims_of, equal
+from fuseline.engine.shapes.output_dims import output_dims
 from fuseline.passes.folding.materialize import new_constant
-from fuseline.passes.folding.output_dims import output_dims
 from fuseline.passes.folding.reshape_target import reshape_target
 
 __all__ = ["MergeReshapes"]

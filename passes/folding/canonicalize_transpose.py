@@ -9,7 +9,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, nodes_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import dims_of
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.folding.materialize import new_constant
 from fuseline.passes.folding.reshape_target import reshape_target
 

@@ -12,10 +12,10 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_op
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import Dims, dims_of
+from fuseline.engine.shapes.dims import Dims, dims_of
+from fuseline.engine.shapes.output_dims import output_dims
+from fuseline.engine.shapes.values import Known, ShapeValues
 from fuseline.passes.folding.materialize import new_constant
-from fuseline.passes.folding.output_dims import output_dims
-from fuseline.passes.folding.shape_values import Known, ShapeValues
 
 __all__ = ["CollapseShapeArithmetic"]
 

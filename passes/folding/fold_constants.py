@@ -15,10 +15,10 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import STANDARD_DOMAINS, function_graphs, has_references, opset_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import dims_of, known
+from fuseline.engine.shapes.dims import dims_of, known
+from fuseline.engine.shapes.values import ShapeValues
 from fuseline.passes.folding.evaluate import evaluate
 from fuseline.passes.folding.materialize import materialize
-from fuseline.passes.folding.shape_values import ShapeValues
 
 __all__ = ["FoldConstants"]
 

@@ -13,8 +13,8 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, nodes_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.folding.convolution import foldable_convolution, per_channel, scale_and_shift
-from fuseline.passes.folding.dims import dims_of
 
 __all__ = ["FoldConvAffine"]
 

@@ -10,9 +10,9 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_op, nodes_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import dims_of
+from fuseline.engine.shapes.dims import dims_of
+from fuseline.engine.shapes.rules import RULES, same
 from fuseline.passes.folding.materialize import new_constant
-from fuseline.passes.folding.shape_rules import RULES, same
 
 __all__ = ["ForceIfByRank"]
 

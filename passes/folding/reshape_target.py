@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuseline.passes.folding.dims import Dims
+from fuseline.engine.shapes.dims import Dims
 
 __all__ = ["reshape_target"]
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Fusion, Op
-from fuseline.passes.folding.dims import uncapped
+from fuseline.engine.shapes.dims import uncapped
 from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseEmbedLayerNorm"]

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
-from fuseline.passes.folding.dims import dims_of
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["ELEMENTWISE", "Axes", "needed"]
 

@@ -13,7 +13,7 @@ from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.local_rewrite import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.dims import dims_of
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.training.positionwise import Axes, needed
 from fuseline.passes.training.region import MOVES_DATA, Region, grow, positions
 

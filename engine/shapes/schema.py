@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.passes.folding.dims import Dim
-from fuseline.passes.folding.shape_rules import Typing
+from fuseline.engine.shapes.dims import Dim
+from fuseline.engine.shapes.rules import Typing
 
 __all__ = ["infer_from_schema"]
 

@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from fuseline.passes.folding import dims
-from fuseline.passes.folding.dims import Dim
+from fuseline.engine.shapes import dims
+from fuseline.engine.shapes.dims import Dim
 
 SIZES = {"N": 3, "S": 5, "b.1": 7}
 names = st.sampled_from(sorted(SIZES))

@@ -15,8 +15,8 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import STANDARD_DOMAINS, has_references, opset_of
-from fuseline.passes.folding import dims
-from fuseline.passes.folding.dims import Dim, Dims
+from fuseline.engine.shapes import dims
+from fuseline.engine.shapes.dims import Dim, Dims
 
 __all__ = ["Known", "ShapeValues"]
 
@@ -41,7 +41,7 @@ class ShapeValues:
     """Known contents of the values seen so far. Nodes have to be visited in topological order."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model
+        self.model = model
         self._known: dict[ir.Value, Known | None] = {}
 
     def __getitem__(self, value: ir.Value | None) -> Known | None:
@@ -72,7 +72,7 @@ class ShapeValues:
         return found
 
     def opset(self, node: ir.Node) -> int:
-        return opset_of(self._model, node)
+        return opset_of(self.model, node)
 
     def axes(self, node: ir.Node, since: int = 13) -> tuple[int, ...] | None:
         """The axes of Squeeze, Unsqueeze and the like; () if absent, None if unknown."""
@@ -85,7 +85,7 @@ class ShapeValues:
     def _constant(self, value: ir.Value) -> Known | None:
         if value.dtype not in _INTEGERS and value.dtype is not None:
             return None
-        array = constant(self._model, value, at_most=_LARGEST)
+        array = constant(self.model, value, at_most=_LARGEST)
         if array is None or array.ndim > 1 or array.dtype.kind not in "iu":
             return None
         return Known(tuple(int(i) for i in array.reshape(-1)), array.ndim)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from fuseline.passes.folding import dims
-from fuseline.passes.folding.dims import Dim, Dims
-from fuseline.passes.folding.shape_values import ShapeValues
+from fuseline.engine.shapes import dims
+from fuseline.engine.shapes.dims import Dim, Dims
+from fuseline.engine.shapes.values import ShapeValues
 
 __all__ = ["RULES", "Site", "Typing", "broadcast"]
 

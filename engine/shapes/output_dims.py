@@ -6,9 +6,9 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import has_references
-from fuseline.passes.folding.dims import Dims, dims_of
-from fuseline.passes.folding.shape_rules import RULES, Site
-from fuseline.passes.folding.shape_values import ShapeValues
+from fuseline.engine.shapes.dims import Dims, dims_of
+from fuseline.engine.shapes.rules import RULES, Site
+from fuseline.engine.shapes.values import ShapeValues
 
 __all__ = ["output_dims"]
 

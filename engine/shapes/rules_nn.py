@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuseline.passes.folding import dims
-from fuseline.passes.folding.dims import Dim
-from fuseline.passes.folding.shape_rules import Site, Typing
+from fuseline.engine.shapes import dims
+from fuseline.engine.shapes.dims import Dim
+from fuseline.engine.shapes.rules import Site, Typing
 
 __all__ = ["convolution", "global_pooling"]
 
