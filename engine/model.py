@@ -12,7 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from fuseline.engine.collector import collector_paused
-from fuseline.engine.parameters import ParameterMap, Reshape, Transpose
+from fuseline.engine.parameter_steps import Reshape, Transpose
+from fuseline.engine.parameters import ParameterMap
 
 __all__ = ["Model"]
 

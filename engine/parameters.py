@@ -12,71 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from fuseline.engine.errors import ModelError, did_you_mean
+from fuseline.engine.parameter_steps import Slice, Step, concatenate
 
-__all__ = ["Cast", "Parameter", "ParameterMap", "Reshape", "Slice", "Step", "Transpose"]
-
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Transpose:
-    perm: tuple[int, ...]
-
-    def apply(self, array: Array) -> Array:
-        return array.transpose(self.perm)
-
-    def invert(self, array: Array) -> Array:
-        return array.transpose(np.argsort(self.perm))
-
-
-@dataclass(frozen=True)
-class Reshape:
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-    def apply(self, array: Array) -> Array:
-        return array.reshape(self.after)
-
-    def invert(self, array: Array) -> Array:
-        return array.reshape(self.before)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The parameter is the part [start, stop) along `axis` of a larger value of length `of`."""
-
-    axis: int
-    start: int
-    stop: int
-    of: int
-
-    def apply(self, array: Array) -> Array:
-        raise ModelError("one part cannot make the packed value alone; use ParameterMap.to_graph")
-
-    def invert(self, array: Array) -> Array:
-        index = [slice(None)] * array.ndim
-        index[self.axis] = slice(self.start, self.stop)
-        return array[tuple(index)]
-
-
-@dataclass(frozen=True)
-class Cast:
-    before: str
-    after: str
-
-    def apply(self, array: Array) -> Array:
-        return array.astype(self.after)
-
-    def invert(self, array: Array) -> Array:
-        return array.astype(self.before)
-
-
-Step = Transpose | Reshape | Slice | Cast
-_STEPS: dict[str, type[Any]] = {c.__name__.lower(): c for c in (Transpose, Reshape, Slice, Cast)}
+__all__ = ["Parameter", "ParameterMap"]
 
 
 @dataclass(frozen=True)
@@ -91,10 +30,21 @@ class Parameter:
     kind: Literal["parameter", "buffer"] = "parameter"
     steps: tuple[Step, ...] = ()
 
-    def from_graph(self, array: Array) -> Array:
-        """The original parameter, given the graph value's content."""
+    @property
+    def is_view(self) -> bool:
+        """Whether `from_graph` gives a view, through which the graph's value can be written."""
+        return all(step.is_view for step in self.steps)
+
+    def from_graph(self, array: Any) -> Any:
+        """The original parameter, given the graph value's content (numpy or torch)."""
         for step in reversed(self.steps):
             array = step.invert(array)
+        return array
+
+    def gradient_from_graph(self, array: Any) -> Any:
+        """The parameter's gradient, given the gradient of its graph value."""
+        for step in reversed(self.steps):
+            array = step.gradient(array)
         return array
 
 
@@ -185,20 +135,23 @@ class ParameterMap:
 
     # -- content
 
-    def from_graph(self, values: Mapping[str, Array]) -> dict[str, Array]:
+    def from_graph(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Original name → content, for every parameter whose graph value is given."""
         return {
             p.name: p.from_graph(values[p.value]) for p in self if p.value is not None and p.value in values
         }
 
-    def to_graph(self, originals: Mapping[str, Array]) -> dict[str, Array]:
+    def to_graph(self, originals: Mapping[str, Any]) -> dict[str, Any]:
         """Graph value → content; a value is made only if all its parameters are given."""
-        made: dict[str, Array] = {}
-        for value, names in self._by_value.items():
-            parts = [self._by_name[n] for n in names]
-            if all(p.name in originals for p in parts):
-                made[value] = _assemble(parts, originals)
-        return made
+        return {
+            value: self.value_content(value, originals)
+            for value, names in self._by_value.items()
+            if all(name in originals for name in names)
+        }
+
+    def value_content(self, value: str, originals: Mapping[str, Any]) -> Any:
+        """One graph value's content out of its parameters' (numpy arrays or torch tensors)."""
+        return _assemble([(p.name, p.steps) for p in self.of_value(value)], originals)
 
     # -- text
 
@@ -208,7 +161,7 @@ class ParameterMap:
     def to_json(self) -> str:
         rows = []
         for p in self:
-            row = {**asdict(p), "steps": [{"step": type(s).__name__.lower(), **asdict(s)} for s in p.steps]}
+            row = {**asdict(p), "steps": [s.to_json() for s in p.steps]}
             rows.append(row)
         return json.dumps(rows, separators=(",", ":"))
 
@@ -218,45 +171,33 @@ class ParameterMap:
 
 
 def _parameter(row: dict[str, Any]) -> Parameter:
-    steps = tuple(_step(dict(s)) for s in row.pop("steps"))
+    steps = tuple(Step.from_json(s) for s in row.pop("steps"))
     return Parameter(**{**row, "shape": tuple(row["shape"])}, steps=steps)
 
 
-def _step(row: dict[str, Any]) -> Step:
-    kind = _STEPS[row.pop("step")]
-    step: Step = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
-    return step
+def _assemble(parts: list[tuple[str, tuple[Step, ...]]], originals: Mapping[str, Any]) -> Any:
+    """The value that all these parameters live in: what was packed last is put together last."""
+    for name, steps in parts:
+        if not any(isinstance(s, Slice) for s in steps):
+            return _through(steps, originals[name])
+    packed: dict[Slice, list[tuple[str, tuple[Step, ...]]]] = {}
+    later: set[tuple[Step, ...]] = set()
+    for name, steps in parts:
+        last = max(i for i, s in enumerate(steps) if isinstance(s, Slice))
+        piece = steps[last]
+        assert isinstance(piece, Slice)
+        packed.setdefault(piece, []).append((name, steps[:last]))
+        later.add(steps[last + 1 :])
+    pieces = sorted(packed, key=lambda s: s.start)
+    ends = [0, *(s.stop for s in pieces)]
+    if len(later) != 1 or [s.start for s in pieces] != ends[:-1] or {ends[-1]} != {s.of for s in pieces}:
+        names = ", ".join(name for name, _ in parts)
+        raise ModelError(f"the parts {names} do not make up the one value that they are packed into")
+    whole = concatenate([_assemble(packed[s], originals) for s in pieces], pieces[0].axis)
+    return _through(later.pop(), whole)
 
 
-def _assemble(parts: list[Parameter], originals: Mapping[str, Array]) -> Array:
-    first = parts[0]
-    if not any(isinstance(s, Slice) for s in first.steps):
-        array = originals[first.name]
-        for step in first.steps:
-            array = step.apply(array)
-        return np.ascontiguousarray(array)
-    shape, dtype = _packed_shape(first, originals[first.name])
-    packed = np.empty(shape, dtype)
-    positions = np.arange(packed.size).reshape(shape)
-    for part in parts:
-        # Casts do not move elements, so positions go through the others alone.
-        where = replace(part, steps=tuple(s for s in part.steps if not isinstance(s, Cast))).from_graph(
-            positions
-        )
-        packed.reshape(-1)[where.reshape(-1)] = originals[part.name].reshape(-1).astype(dtype)
-    return packed
-
-
-def _packed_shape(part: Parameter, array: Array) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    shape, dtype = list(array.shape), array.dtype
-    for step in part.steps:
-        match step:
-            case Slice(axis=axis, of=of):
-                shape[axis] = of
-            case Transpose(perm=perm):
-                shape = [shape[i] for i in perm]
-            case Reshape(after=after):
-                shape = list(after)
-            case Cast(after=after_dtype):
-                dtype = np.dtype(after_dtype)
-    return tuple(shape), dtype
+def _through(steps: Iterable[Step], array: Any) -> Any:
+    for step in steps:
+        array = step.apply(array)
+    return array

@@ -12,7 +12,7 @@ import onnxruntime as ort
 
 from fuseline.engine.errors import ModelError, did_you_mean
 from fuseline.engine.model import Model
-from fuseline.engine.parameters import ParameterMap
+from fuseline.engine.parameters import Parameter, ParameterMap
 
 __all__ = ["State", "as_array"]
 
@@ -53,14 +53,27 @@ class State:
                 _check_shape(parameters, name, given[name])
         for parameter in parameters:
             if parameter.name in given and parameter.value in self.arrays:
-                # A view of the graph value in the original layout: writing to it writes the value.
-                parameter.from_graph(self.arrays[parameter.value])[...] = given[parameter.name]
+                self._write(parameters, parameter, given)
         return unknown
+
+    def _write(self, parameters: ParameterMap, parameter: Parameter, given: Mapping[str, Array]) -> None:
+        assert parameter.value is not None
+        target = self.arrays[parameter.value]
+        if parameter.is_view:
+            # A view of the graph value in the original layout: writing to it writes the value.
+            parameter.from_graph(target)[...] = given[parameter.name]
+            return
+        missing = [p.name for p in parameters.of_value(parameter.value) if p.name not in given]
+        if missing:
+            raise ModelError(
+                f"{parameter.name!r} can only be written together with {missing[0]!r}, which shares its value"
+            )
+        target[...] = parameters.value_content(parameter.value, given)
 
     def originals(self, parameters: ParameterMap, suffix: str = "") -> dict[str, Array]:
         """Original name → its memory in the original layout; `suffix` selects moments or gradients."""
         return {
-            p.name: p.from_graph(self.arrays[f"{p.value}{suffix}"])
+            p.name: (p.gradient_from_graph if suffix else p.from_graph)(self.arrays[f"{p.value}{suffix}"])
             for p in parameters
             if p.value is not None and f"{p.value}{suffix}" in self.arrays
         }
@@ -74,13 +87,13 @@ class State:
             parameter = parameters[name]
             if parameter.value is None or parameter.value not in self.arrays:
                 continue
-            theirs, ours = as_array(tensor), parameter.from_graph(self.arrays[parameter.value])
-            if _same_memory(theirs, ours):
+            theirs, ours = as_array(tensor), self.arrays[parameter.value]
+            if parameter.is_view and _same_memory(theirs, parameter.from_graph(ours)):
                 continue
             if not parameter.steps and theirs.flags.c_contiguous and theirs.dtype == ours.dtype:
                 self.add(parameter.value, theirs)
             else:
-                ours[...] = theirs
+                self._write(parameters, parameter, {n: as_array(t) for n, t in tensors.items()})
 
 
 def as_array(tensor: Any) -> Array:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuseline.engine.errors import ModelError
-from fuseline.engine.parameters import Cast, Parameter, ParameterMap, Reshape, Transpose
+from fuseline.engine.parameter_steps import Cast, Reshape, Step, Transpose
+from fuseline.engine.parameters import Parameter, ParameterMap
 
 
 def random(*shape: int) -> np.ndarray:
@@ -69,6 +74,56 @@ def test_cast_returns_to_the_original_type() -> None:
     graph = weights.to_graph({"w": random(3)})
     assert graph["w"].dtype == np.float16
     assert weights.from_graph(graph)["w"].dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_steps_serve_numpy_and_torch_alike(kind: str) -> None:
+    weights = ParameterMap([Parameter(n, n, (2, 3)) for n in "ab"])
+    for n in "ab":
+        weights.transform(n, Transpose((1, 0)))
+    weights.pack({"a": 3, "b": 3}, axis=0, into="ab")
+    weights.transform("ab", Transpose((1, 0)))
+    weights.transform("ab", Cast("float32", "float16"))
+    weights.transform("ab", Reshape((2, 6), (12,)))
+    arrays = {"a": random(2, 3).astype(np.float16).astype(np.float32)}
+    arrays["b"] = arrays["a"] + 1
+    given = arrays if kind == "numpy" else {n: torch.from_numpy(a) for n, a in arrays.items()}
+    graph = weights.to_graph(given)
+    assert "float16" in str(graph["ab"].dtype)
+    back = weights.from_graph(graph)
+    for name, array in arrays.items():
+        assert "float32" in str(back[name].dtype)
+        np.testing.assert_array_equal(np.asarray(back[name]), array.astype(np.float16))
+
+
+def test_a_step_of_ones_own_registers_by_being_defined() -> None:
+    @dataclass(frozen=True)
+    class Negate(Step):
+        kind = "test-negate"
+
+        def apply(self, array: Any) -> Any:
+            return -array
+
+        invert = apply
+
+    weights = ParameterMap([Parameter("w", "w", (3,))])
+    weights.transform("w", Negate())
+    weights = ParameterMap.from_json(weights.to_json())
+    graph = weights.to_graph({"w": random(3)})
+    np.testing.assert_array_equal(graph["w"], -random(3))
+    np.testing.assert_array_equal(weights.from_graph(graph)["w"], random(3))
+    with pytest.raises(ModelError, match="'test-negate' has no gradient"):
+        weights["w"].gradient_from_graph(graph["w"])
+
+
+def test_an_unknown_step_is_refused() -> None:
+    weights = ParameterMap([Parameter("w", "w", (2, 3))])
+    weights.transform("w", Transpose((1, 0)))
+    text = weights.to_json()
+    with pytest.raises(ModelError, match="a step 'transposed' that is not known here"):
+        ParameterMap.from_json(text.replace('"transpose"', '"transposed"'))
+    with pytest.raises(ModelError, match=r"'transpose' has \['perm'\], not \['order'\]"):
+        ParameterMap.from_json(text.replace('"perm"', '"order"'))
 
 
 def test_unknown_name_suggests() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
-from fuseline.tools.trainer.runner import Runner, to_original
+from fuseline.tools.trainer.runner import Runner
 from fuseline.tools.trainer.variants import OWN_LOSS, output_gradient
 
 __all__ = ["Run", "SplitStep", "WholeStep", "gradients_of"]
@@ -131,7 +131,7 @@ def _backward(
 
 
 def gradients_of(trained: Sequence[Parameter], results: Mapping[str, Tensor]) -> list[Tensor]:
-    return [to_original(p, results[gradient_name(p.value or "")]) for p in trained]
+    return [p.gradient_from_graph(results[gradient_name(p.value or "")]) for p in trained]
 
 
 def _distinct(gradients: Sequence[Tensor]) -> list[Tensor]:

@@ -5,9 +5,10 @@ Addresses are never kept between runs: optimizers, DeepSpeed and `load_state_dic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from onnxruntime.capi import _pybind_state as native
@@ -17,12 +18,10 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 from fuseline.engine import runtime
 from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
-from fuseline.engine.parameters import Parameter, Slice, Transpose
-from fuseline.engine.parameters import Reshape as ReshapeStep
 from fuseline.engine.training.forward import SEED
 from fuseline.engine.training.seeds import seed_runtime
 
-__all__ = ["LEVEL", "Runner", "to_original", "with_weights", "without_weights"]
+__all__ = ["LEVEL", "Runner", "with_weights", "without_weights"]
 
 LEVEL = "all"
 """ONNX Runtime's own optimisations in these sessions; weights are inputs, so that none is folded."""
@@ -55,7 +54,7 @@ def with_weights(graph: Model, named: Mapping[str, Tensor]) -> Model:
     for value in list(copy.graph.inputs):
         if value.name in contents:
             copy.graph.inputs.remove(value)
-            value.const_value = ir.tensor(contents[value.name], name=value.name)
+            value.const_value = ir.tensor(np.ascontiguousarray(contents[value.name]), name=value.name)
             copy.graph.register_initializer(value)
     return copy
 
@@ -72,8 +71,10 @@ class Runner:
         self.inputs = [n for n in self._types if not model.parameters.holds(n)]
         self.outputs = [o.name for o in self._session.get_outputs()]
         self.produced = frozenset(self.outputs)
+        firsts = {name: model.parameters.of_value(name)[0] for name in self.weights}
+        # Most weights are fed as they are, and there are many of them.
+        self._as_they_are = {name: first.name for name, first in firsts.items() if not first.steps}
         self.random = SEED in self._types or any(n.op_type == "Dropout" for n in model.nodes())
-        self._makers = {name: _maker(model.parameters.of_value(name)) for name in self.weights}
 
     def accepts(self, name: str) -> bool:
         return name in self._types
@@ -92,7 +93,7 @@ class Runner:
         if seed is not None:
             seed_runtime(seed)
             given[SEED] = torch.tensor([seed])
-        values = {n: given[n] for n in self.inputs} | {n: self._makers[n](named) for n in self.weights}
+        values = {n: given[n] for n in self.inputs} | {n: self._content(n, named) for n in self.weights}
         fed, results = native.OrtValueVector(), native.OrtValueVector()
         # The tensors must outlive the run: the vectors hold their memory, not the tensors.
         kept = [self._fit(name, value) for name, value in values.items()]
@@ -105,6 +106,13 @@ class Runner:
         except Exception as error:  # ONNX Runtime raises a dozen unrelated types
             raise ModelError(f"ONNX Runtime failed in a training step: {_first_line(error)}") from error
         return {name: from_dlpack(results.dlpack_at(i)) for i, name in enumerate(wanted)}
+
+    def _content(self, value: str, named: Mapping[str, Tensor]) -> Tensor:
+        original = self._as_they_are.get(value)
+        if original is not None:
+            return named[original]
+        content: Tensor = self.model.parameters.value_content(value, named)
+        return content
 
     def _fit(self, name: str, value: Tensor) -> Tensor:
         wanted = _DTYPES.get(self._types[name])
@@ -136,41 +144,6 @@ def _ort_value(tensor: Tensor) -> Any:
     if tensor.dtype == torch.bool:
         return native.OrtValue.from_dlpack(to_dlpack(tensor.view(torch.uint8)), True)
     return native.OrtValue.from_dlpack(to_dlpack(tensor), False)
-
-
-def _maker(parts: Sequence[Parameter]) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """How a graph value is made of the module's tensors: as it is, or transposed, reshaped, packed."""
-    if not any(isinstance(s, Slice) for p in parts for s in p.steps):
-        first = parts[0]
-        return lambda named: _to_graph(first, named[first.name])
-    axis = next(s.axis for s in parts[0].steps if isinstance(s, Slice))
-    ordered = sorted({_start(p): p for p in parts}.items())
-    return lambda named: torch.cat([_to_graph(p, named[p.name]) for _, p in ordered], dim=axis)
-
-
-def _to_graph(parameter: Parameter, tensor: Tensor) -> Tensor:
-    for step in parameter.steps:
-        if isinstance(step, Transpose):
-            tensor = tensor.permute(step.perm)
-        elif isinstance(step, ReshapeStep):
-            tensor = tensor.reshape(step.after)
-    return tensor
-
-
-def to_original(parameter: Parameter, gradient: Tensor) -> Tensor:
-    """The parameter's own gradient out of its graph value's; a view wherever possible."""
-    for step in reversed(parameter.steps):
-        if isinstance(step, Transpose):
-            gradient = gradient.permute([step.perm.index(i) for i in range(len(step.perm))])
-        elif isinstance(step, ReshapeStep):
-            gradient = gradient.reshape(step.before)
-        elif isinstance(step, Slice):
-            gradient = gradient.narrow(step.axis, step.start, step.stop - step.start)
-    return gradient
-
-
-def _start(parameter: Parameter) -> int:
-    return next(s.start for s in parameter.steps if isinstance(s, Slice))
 
 
 def _first_line(error: Exception) -> str:
