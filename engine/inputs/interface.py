@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["Dim", "Input", "interface"]
 
@@ -40,13 +41,7 @@ def _input(value: ir.Value) -> Input:
         )
     if value.dtype is None:
         raise ModelError(f"input {name!r} declares no element type")
-    if value.shape is None:
+    dims = dims_of(value)
+    if dims is None:
         return Input(name, value.dtype, (), rank_known=False)
-    return Input(name, value.dtype, tuple(_dim(name, axis, d) for axis, d in enumerate(value.shape)))
-
-
-def _dim(name: str, axis: int, dim: int | ir.SymbolicDim) -> Dim:
-    if isinstance(dim, int):
-        # Some exporters write -1 or 0 for "any".
-        return dim if dim > 0 or dim == 0 else f"{name}#{axis}"
-    return dim.value or f"{name}#{axis}"
+    return Input(name, value.dtype, tuple(f"{name}#{i}" if d is None else d for i, d in enumerate(dims)))

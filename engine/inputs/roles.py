@@ -17,6 +17,7 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.inputs.fixed import fixed_content
 from fuseline.engine.model import Model
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["Role", "roles"]
 
@@ -159,12 +160,8 @@ def _bound(node: ir.Node, index: int) -> int | str | None:
 
 def _size(value: ir.Value | None, axis: int) -> int | str:
     """The size of a dimension, its symbol, or 1 where nothing is known: index 0 is always inside."""
-    shape = value.shape if value is not None else None
-    if shape is None or not -len(shape) <= axis < len(shape):
+    dims = dims_of(value)
+    if dims is None or not -len(dims) <= axis < len(dims):
         return 1
-    dim = shape[axis]
-    if isinstance(dim, int):
-        return dim
-    if dim.value is None and value is not None and value.is_graph_input():
-        return f"{value.name}#{axis % len(shape)}"
-    return dim.value or 1
+    dim = dims[axis]
+    return 1 if dim is None else dim

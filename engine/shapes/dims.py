@@ -32,22 +32,45 @@ Dim = int | str | None
 Dims = tuple[Dim, ...]
 
 _Polynomial = dict[tuple[str, ...], int]
-_MEANINGLESS = {"", "?", "-1", "*", "None", "none", "any", "unk", "unknown", "Unknown", "dynamic"}
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
+# What exporters write for every dimension they do not know, with or without a number; two of one name are
+# not equal. A name that fuseline or the user gave is none of these.
+_PLACEHOLDER = re.compile(
+    r"(\?|\*|-?\d*|unk|unknown|none|null|nan|any|undef|undefined|dynamic)[_.]*\d*", re.IGNORECASE
+)
+_NAME = re.compile(r"[A-Za-z_][\w.:/#]*")
+_FLATTENED = re.compile(r"\(\((\w+)\*(\w+)\)//(\w+)\)")
 
 
 def dims_of(value: ir.Value | None) -> Dims | None:
-    """The value's shape; None if not even the rank is known."""
+    """The value's shape; None if not even the rank is known.
+
+    Equal names are equal sizes. A dimension that the model leaves open is None, except in an input of a
+    graph: there it is called `name#axis`, since whatever is fed has one size.
+    """
     shape = value.shape if value is not None else None
     # A sequence is written with the shape of its elements, and has none itself.
     if shape is None or value is None or isinstance(value.type, ir.SequenceType):
         return None
-    return tuple([d if isinstance(d, int) else _meant(d.value) for d in shape])
+    found: Dims = tuple([(d if d >= 0 else None) if isinstance(d, int) else _meant(d.value) for d in shape])
+    return _named(value, found) if None in found and value.is_graph_input() else found
 
 
+@functools.lru_cache(maxsize=4096)
 def _meant(name: str | None) -> str | None:
-    """Exporters write one of these for every dimension they do not know; that makes none of them equal."""
-    return None if name in _MEANINGLESS else name
+    """The size that a name stands for in every place; None for a placeholder."""
+    if name is None or _PLACEHOLDER.fullmatch(name):
+        return None
+    # Torch writes the length of a flattened and restored mask as ((length*batch)//batch).
+    found = _FLATTENED.fullmatch(name)
+    if found is None or found[3] not in (found[1], found[2]):
+        return name
+    return found[1] if found[3] == found[2] else found[2]
+
+
+def _named(value: ir.Value, dims: Dims) -> Dims:
+    if value.name is None or not _NAME.fullmatch(value.name):
+        return dims
+    return tuple(f"{value.name}#{axis}" if dim is None else dim for axis, dim in enumerate(dims))
 
 
 def shape_of(dims: Dims) -> ir.Shape:

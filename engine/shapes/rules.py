@@ -66,7 +66,7 @@ def broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
 def _broadcast_dim(column: Sequence[Dim]) -> Dim:
     wider = {d for d in column if d != 1}
     # What is min(limit,S) long goes together with S only where it is S, or 1, long.
-    wider = {d for d in wider if dims.uncapped(d) not in wider}
+    wider = {d for d in wider if d is None or dims.uncapped(d) not in wider - {None}}
     if len(wider) <= 1:
         return next(iter(wider), 1)
     # A number other than 1 decides, whatever the symbols turn out to be.

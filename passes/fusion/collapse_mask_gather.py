@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["CollapseMaskGather"]
 
@@ -26,7 +26,7 @@ class CollapseMaskGather(Fusion):
         return op.GatherND(mask, op.Concat(row, column, axis=-1, _shared=True), batch_dims=0)
 
     def check(self, mask: Any, rows: Any, columns: Any, context: Context) -> str | None:
-        known, made = dims(mask), dims(context.match.root.outputs[0])
+        known, made = dims_of(mask), dims_of(context.match.root.outputs[0])
         if known is None or len(known) != 2 or made is None or len(made) != 4 or None in known:
             return f"the mask {known} is not gathered into [batch, 1, 1, length], but into {made}"
         if made != (known[0], 1, 1, known[1]):
@@ -42,7 +42,7 @@ class CollapseMaskGather(Fusion):
 
 def _counts(context: Context, value: ir.Value, axis: int) -> bool:
     """Whether the value is Range(0, n), laid out along one axis of four."""
-    shape = dims(value)
+    shape = dims_of(value)
     if shape is None or len(shape) != 4 or any(d != 1 for i, d in enumerate(shape) if i != axis):
         return False
     node = value.producer()

@@ -8,10 +8,10 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.attention import HEADS_LAST, AttentionFusion, total_scale
 from fuseline.passes.fusion.fragments.heads import SWAP, merged, projection
 from fuseline.passes.fusion.fragments.masks import Scores, mask_inputs
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseAttention"]
 
@@ -29,12 +29,12 @@ class FuseAttention(AttentionFusion):
         if captures.get("ratio") is not None and context.scalar(captures.get("training")):
             return "dropout is switched on"
         for name in ("keep", "drop"):
-            shape = dims(captures.get(name)) if captures.get(name) is not None else (1,)
+            shape = dims_of(captures.get(name)) if captures.get(name) is not None else (1,)
             if shape is None or len(shape) > 4 or (len(shape) > 2 and shape[-3] != 1):
                 return f"the mask {captures[name].name!r} has the shape {shape}, not one for all heads"
-        heads = (dims(q) or (None, None))[1]
+        heads = (dims_of(q) or (None, None))[1]
         for value, axis in ((k, 2 if layout == HEADS_LAST else 1), (v, 1)):
-            shape = dims(value) or ()
+            shape = dims_of(value) or ()
             if len(shape) == 4 and shape[axis] not in (1, heads):
                 return f"{value.name!r} has the shape {shape}, but there are {heads} heads"
         return super().check(q, k, v, layout, form, context)
@@ -42,9 +42,9 @@ class FuseAttention(AttentionFusion):
     def replace(
         self, op: Builder, q: Any, k: Any, v: Any, layout: int, form: int, context: Context, shape: Any = None
     ) -> Any:
-        batch, heads, queries, _ = dims(q) or ()
+        batch, heads, queries, _ = dims_of(q) or ()
         assert isinstance(heads, int)
-        keys = (dims(v) or ())[2]
+        keys = (dims_of(v) or ())[2]
         masks = mask_inputs(op, context, Scores(batch, heads, queries, keys, (q, v)))
         key, value = _keys_and_values(op, k, v, layout, heads)
         y = op.MultiHeadAttention(
@@ -59,10 +59,10 @@ class FuseAttention(AttentionFusion):
             mask_filter_value=masks.filter_value,
             _domain="com.microsoft",
         )
-        width = (dims(v) or ())[3]
+        width = (dims_of(v) or ())[3]
         assert isinstance(width, int)
         y.type, y.shape = q.type, ir.Shape([batch, queries, heads * width])
-        if form == 0 and len(dims(context.match.root.outputs[0]) or ()) == 3:
+        if form == 0 and len(dims_of(context.match.root.outputs[0]) or ()) == 3:
             return y
         if form == 0:
             return op.Reshape(y, shape)
@@ -75,7 +75,7 @@ def _keys_and_values(op: Builder, k: ir.Value, v: ir.Value, layout: int, heads: 
     """Both as projected, [B,T,H·D], or both as [B,H,T,D]: the kernel takes them alike or not at all."""
     key = projection(k, swapped=layout != HEADS_LAST)
     value = projection(v, swapped=True)
-    key_heads, value_heads = (dims(k) or ())[2 if layout == HEADS_LAST else 1], (dims(v) or ())[1]
+    key_heads, value_heads = (dims_of(k) or ())[2 if layout == HEADS_LAST else 1], (dims_of(v) or ())[1]
     if key is not None and value is not None and key_heads == value_heads == heads:
         return key, value
     four = op.Transpose(k, perm=SWAP) if layout == HEADS_LAST else k

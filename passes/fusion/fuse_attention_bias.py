@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.values import broadcasts_last, dims
+from fuseline.engine.shapes.dims import dims_of
+from fuseline.passes.fusion.fragments.values import broadcasts_last
 
 __all__ = ["FuseAttentionBias"]
 
@@ -48,8 +49,8 @@ class FuseAttentionBias(Fusion):
 
     def check(self, q: Any, k: Any, v: Any, context: Context, bq: Any, bv: Any, bk: Any = None) -> str | None:
         for x, added in ((q, bq), (k, bk), (v, bv)):
-            if len(dims(x) or ()) != 3:
-                return f"{x.name!r} has the shape {dims(x)}, not [batch, length, width]"
+            if len(dims_of(x) or ()) != 3:
+                return f"{x.name!r} has the shape {dims_of(x)}, not [batch, length, width]"
             if added is not None and (not broadcasts_last(added, x) or not context.is_constant(added)):
                 return f"{added.name!r} is not a constant vector along the last axis"
         return None
@@ -67,7 +68,7 @@ class FuseAttentionBias(Fusion):
         mask: Any = None,
         bias: Any = None,
     ) -> Any:
-        width = (dims(bq) or (0,))[0]
+        width = (dims_of(bq) or (0,))[0]
         parts = [_content(bq), np.zeros(width, np.float32) if bk is None else _content(bk), _content(bv)]  # type: ignore[arg-type]
         biases = op.constant(np.concatenate(parts), "biases")
         node = context.node("attention")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["FuseAttentionPast"]
 
@@ -36,8 +36,8 @@ class FuseAttentionPast(Fusion):
             if context.node(label).attributes["axis"].value not in (2, -2):
                 return f"the {label} are not joined along their length"
         for value in (past_keys, past_values, k, v):
-            if len(dims(value) or ()) != 4:
-                return f"{value.name!r} has the shape {dims(value)}, not [batch, heads, length, size]"
+            if len(dims_of(value) or ()) != 4:
+                return f"{value.name!r} has the shape {dims_of(value)}, not [batch, heads, length, size]"
         return None
 
     def replace(

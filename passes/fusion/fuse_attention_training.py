@@ -8,12 +8,12 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.attention import HEADS_LAST, AttentionFusion, total_scale
 from fuseline.passes.fusion.fragments.dropout import dropout_inputs
 from fuseline.passes.fusion.fragments.heads import heads_after
 from fuseline.passes.fusion.fragments.native import native, nothing
 from fuseline.passes.fusion.fragments.repeat import unrepeated
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseAttentionTraining"]
 
@@ -67,7 +67,8 @@ class FuseAttentionTraining(AttentionFusion):
             scale=total_scale(context),
             stream=stream,
         )
-        y.type, y.shape = q.type, ir.Shape([(dims(q) or ())[i] for i in (0, 2, 1)] + [(dims(v) or ())[3]])
+        batch, heads, length, _ = dims_of(q) or ()
+        y.type, y.shape = q.type, ir.Shape([batch, length, heads, (dims_of(v) or ())[3]])
         if form == 0:
             return op.Reshape(y, shape)
         return y if form == 1 else op.Transpose(y, perm=(0, 2, 1, 3))
@@ -107,5 +108,5 @@ def _sum(op: Builder, values: list[ir.Value]) -> Any:
     total: Any = values[0]
     for value in values[1:]:
         total = op.Add(total, value)
-    missing = 4 - max(len(dims(v) or ()) for v in values)
+    missing = 4 - max(len(dims_of(v) or ()) for v in values)
     return total if missing == 0 else op.Unsqueeze(total, list(range(missing)))

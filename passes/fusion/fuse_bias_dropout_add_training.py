@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.dropout import dropout_inputs
 from fuseline.passes.fusion.fragments.native import native, nothing
-from fuseline.passes.fusion.fragments.values import broadcasts_last, dims, same_shape
+from fuseline.passes.fusion.fragments.values import broadcasts_last, same_shape
 
 __all__ = ["FuseBiasDropoutAddTraining"]
 
@@ -30,9 +31,8 @@ class FuseBiasDropoutAddTraining(Fusion):
         if not plain and not broadcasts_last(bias, x):
             return f"{bias.name!r} is not known to be a vector along the last axis"
         if not same_shape(x, residual):
-            return (
-                f"{x.name!r} {dims(x)} and {residual.name!r} {dims(residual)} are not known to have one shape"
-            )
+            shapes = f"{x.name!r} {dims_of(x)} and {residual.name!r} {dims_of(residual)}"
+            return f"{shapes} are not known to have one shape"
         if context.scalar(ratio) is None or context.scalar(training) is None:
             return "ratio or training mode of the dropout is not constant"
         return None

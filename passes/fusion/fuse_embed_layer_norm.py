@@ -8,8 +8,7 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Fusion, Op
-from fuseline.engine.shapes.dims import uncapped
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of, uncapped
 
 __all__ = ["FuseEmbedLayerNorm"]
 
@@ -44,15 +43,15 @@ class FuseEmbedLayerNorm(Fusion):
         self, words: Any, places: Any, ids: Any, positions: Any, types: Any = None, segments: Any = None
     ) -> str | None:
         known = [v for v in (words, types, places, ids, segments, positions) if v is not None]
-        if any(len(dims(v) or ()) != 2 for v in known):
-            return f"tables and indices have the shapes {[dims(v) for v in known]}, not all of rank 2"
-        shape = dims(ids) or ()
-        if None in shape or (segments is not None and dims(segments) != shape):
-            return f"words {shape} and segments {dims(segments)} are not known to have one shape"
+        if any(len(dims_of(v) or ()) != 2 for v in known):
+            return f"tables and indices have the shapes {[dims_of(v) for v in known]}, not all of rank 2"
+        shape = dims_of(ids) or ()
+        if None in shape or (segments is not None and dims_of(segments) != shape):
+            return f"words {shape} and segments {dims_of(segments)} are not known to have one shape"
         # A table of positions cut to the length: longer words would not fit it in either form.
-        places_of = tuple(uncapped(d) or d for d in dims(positions) or ())
+        places_of = tuple(uncapped(d) or d for d in dims_of(positions) or ())
         if places_of not in (shape, (1, shape[1])):
-            return f"the positions have the shape {dims(positions)}, the words {shape}"
+            return f"the positions have the shape {dims_of(positions)}, the words {shape}"
         return None
 
     def replace(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from fuseline.engine.patterns import Builder, Fusion, Op
-from fuseline.passes.fusion.fragments.values import dims, is_vector, rank
+from fuseline.engine.shapes.dims import dims_of
+from fuseline.passes.fusion.fragments.values import broadcasts_last, is_vector, rank
 
 __all__ = ["FuseMatmulAdd"]
 
@@ -24,9 +25,9 @@ class FuseMatmulAdd(Fusion):
 
     def check(self, a: Any, b: Any, c: Any) -> str | None:
         if rank(a) != 2 or rank(b) != 2:
-            return f"the factors have the shapes {dims(a)} and {dims(b)}, not of matrices"
-        if not is_vector(c):
-            return f"{c.name!r} has the shape {dims(c)}, not that of a vector"
+            return f"the factors have the shapes {dims_of(a)} and {dims_of(b)}, not of matrices"
+        if not is_vector(c, 1) and not broadcasts_last(c, b):
+            return f"{c.name!r} has the shape {dims_of(c)}, not that of a row of the product"
         return None
 
     def replace(self, op: Builder, a: Any, b: Any, c: Any) -> Any:

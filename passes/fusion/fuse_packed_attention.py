@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.shapes.dims import dims_of, equal
 from fuseline.passes.fusion.fragments.linear import linear
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FusePackedAttention"]
 
@@ -60,12 +60,12 @@ class FusePackedAttention(Fusion):
         for value in (*weights, *(b for b in biases if b is not None)):
             if not context.is_constant(value) or value.const_value is None:
                 return f"{value.name!r} is not a constant weight"
-        if any(len(dims(w) or ()) != 2 or dims(w) != dims(weights[0]) for w in weights):
-            return f"the weights differ in shape: {[dims(w) for w in weights]}"
-        if any(b is not None and len(dims(b) or ()) != 1 for b in biases):
+        if any(len(dims_of(w) or ()) != 2 or not equal(dims_of(w), dims_of(weights[0])) for w in weights):
+            return f"the weights differ in shape: {[dims_of(w) for w in weights]}"
+        if any(b is not None and len(dims_of(b) or ()) != 1 for b in biases):
             return "a bias is not a vector"
-        if len(dims(x) or ()) != 3:
-            return f"{x.name!r} has the shape {dims(x)}, not [batch, length, width]"
+        if len(dims_of(x) or ()) != 3:
+            return f"{x.name!r} has the shape {dims_of(x)}, not [batch, length, width]"
         if captures.get("sizes") is not None:
             sizes = context.constant(captures["sizes"])
             if sizes is None or len(np.unique(sizes)) != 1:

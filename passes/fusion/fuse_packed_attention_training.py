@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.packed import check_heads, packed_attention
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FusePackedAttentionTraining"]
 
@@ -48,7 +48,7 @@ class FusePackedAttentionTraining(Fusion):
         return check_heads(context, qkv)
 
     def replace(self, op: Builder, qkv: Any, context: Context) -> Any:
-        heads, size = (dims(context.node("q").outputs[0]) or ())[2:]
+        heads, size = (dims_of(context.node("q").outputs[0]) or ())[2:]
         assert isinstance(heads, int)
         assert isinstance(size, int)
         return packed_attention(op, context, qkv, heads, size)

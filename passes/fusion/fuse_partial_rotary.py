@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of, equal
 
 __all__ = ["FusePartialRotary"]
 
@@ -41,14 +41,14 @@ class FusePartialRotary(Fusion):
         )
 
     def check(self, x: Any, cos: Any, context: Context) -> str | None:
-        shape, made = dims(x), dims(context.match.root.outputs[0])
+        shape, made = dims_of(x), dims_of(context.match.root.outputs[0])
         if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
             return f"{x.name!r} has the shape {shape}, not [batch, heads, length, size]"
         captures = context.match.captures
         axis = context.scalar(captures.get("axes"))
         if "axes" in captures and (axis not in (-1, 3) or context.scalar(captures["start"]) != 0):
             return "the parts are not the beginning and the rest of the last axis"
-        if shape != made:
+        if not equal(shape, made):
             return f"{x.name!r} {shape} and the result {made} differ in shape"
         return None
 
@@ -59,7 +59,7 @@ class FusePartialRotary(Fusion):
             positions,
             cos,
             sin,
-            num_heads=(dims(x) or ())[1],
+            num_heads=(dims_of(x) or ())[1],
             rotary_embedding_dim=width,
             _domain="com.microsoft",
         )
@@ -67,6 +67,6 @@ class FusePartialRotary(Fusion):
 
 def _rotated_width(context: Context) -> int:
     inner = context.match.root.inputs[0]
-    width = (dims(inner) or ())[-1]
+    width = (dims_of(inner) or ())[-1]
     assert isinstance(width, int)
     return width

@@ -8,9 +8,9 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.linear import check_packable, linear
 from fuseline.passes.fusion.fragments.packed import check_heads, packed_attention
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseQkvTraining"]
 
@@ -78,12 +78,12 @@ class FuseQkvTraining(Fusion):
         bv: Any = None,
     ) -> Any:
         weight = context.model.pack_parameters([wq, wk, wv], 0, f"{wq.name}.qkv")
-        batch, length, _ = dims(x) or ()
-        heads, size = (dims(context.node("q").outputs[0]) or ())[2:]
+        batch, length, _ = dims_of(x) or ()
+        heads, size = (dims_of(context.node("q").outputs[0]) or ())[2:]
         assert isinstance(heads, int)
         assert isinstance(size, int)
         columns = op.Transpose(weight, perm=(1, 0))
-        columns.type, columns.shape = weight.type, ir.Shape([(dims(wq) or ())[1], 3 * heads * size])
+        columns.type, columns.shape = weight.type, ir.Shape([(dims_of(wq) or ())[1], 3 * heads * size])
         product = op.MatMul(x, columns)
         product.type, product.shape = x.type, ir.Shape([batch, length, 3 * heads * size])
         if bq is not None:

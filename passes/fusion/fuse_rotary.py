@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.heads import projection, unmerged
 from fuseline.passes.fusion.fragments.rotary import RotaryFusion
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseRotary"]
 
@@ -29,7 +29,7 @@ class FuseRotary(RotaryFusion):
     produces: ClassVar[tuple[str, ...]] = ("RotaryEmbedding",)
 
     def check_table(self, table: ir.Value, x: ir.Value, context: Context) -> str | None:
-        shape, known = dims(table), dims(x) or ()
+        shape, known = dims_of(table), dims_of(x) or ()
         if not isinstance(known[1], int):
             return f"the number of heads of {x.name!r} is not known: {known}"
         if shape is None or len(shape) != 4 or shape[1] != 1 or shape[3] != known[3]:
@@ -39,11 +39,11 @@ class FuseRotary(RotaryFusion):
         return None
 
     def replace(self, op: Builder, x: Any, cos: Any, sin: Any) -> Any:
-        shared = (dims(cos) or ())[0] == 1 and (dims(sin) or ())[0] == 1
+        shared = (dims_of(cos) or ())[0] == 1 and (dims_of(sin) or ())[0] == 1
         tables = [_cache(op, table) for table in (cos, sin)]
         positions = op.constant(np.zeros(1, np.int64), "positions") if shared else _positions(op, cos)
         source = projection(x, swapped=True)
-        heads = (dims(x) or ())[1]
+        heads = (dims_of(x) or ())[1]
         if source is None:
             return op.RotaryEmbedding(x, positions, *tables, _domain="com.microsoft", _like=x)
         y = op.RotaryEmbedding(
@@ -74,18 +74,18 @@ def _repeats(context: Context, table: ir.Value) -> bool:
 
 
 def _last(value: ir.Value | None) -> Any:
-    shape = dims(value)
+    shape = dims_of(value)
     return shape[-1] if shape else None
 
 
 def _is_last_axis(node: ir.Node) -> bool:
-    axis, shape = node.attributes["axis"].as_int(), dims(node.outputs[0])
+    axis, shape = node.attributes["axis"].as_int(), dims_of(node.outputs[0])
     return axis == -1 or (shape is not None and axis == len(shape) - 1)
 
 
 def _cache(op: Builder, table: ir.Value) -> Any:
     """[B,1,S,D] → [B·S, D/2]"""
-    width = (dims(table) or ())[3]
+    width = (dims_of(table) or ())[3]
     assert isinstance(width, int)
     half = op.Slice(table, [0], [width // 2], [3])
     return op.Reshape(half, [-1, width // 2])

@@ -8,10 +8,10 @@ import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
+from fuseline.engine.shapes.dims import dims_of, equal
 from fuseline.passes.fusion.fragments.heads import heads_after
 from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fragments.rotary import RotaryFusion
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["FuseRotaryTraining"]
 
@@ -25,7 +25,7 @@ class FuseRotaryTraining(RotaryFusion):
 
     def check_table(self, table: ir.Value, x: ir.Value, context: Context) -> str | None:
         if _without_heads(table) is None:
-            return f"{table.name!r} has the shape {dims(table)}, not [batch or 1, 1, length, size]"
+            return f"{table.name!r} has the shape {dims_of(table)}, not [batch or 1, 1, length, size]"
         return None
 
     def replace(self, op: Builder, x: Any, cos: Any, sin: Any) -> Any:
@@ -35,14 +35,14 @@ class FuseRotaryTraining(RotaryFusion):
 
 
 def _without_heads(table: ir.Value) -> tuple[Any, ...] | None:
-    shape = dims(table)
+    shape = dims_of(table)
     return (shape[0], *shape[2:]) if shape is not None and len(shape) == 4 and shape[1] == 1 else None
 
 
 def _flat(op: Builder, table: ir.Value) -> Any:
     """[B,1,S,D] → [B,S,D], undoing the Unsqueeze where there is one."""
     node, wanted = table.producer(), _without_heads(table)
-    if node is not None and node.op_type == "Unsqueeze" and dims(node.inputs[0]) == wanted:
+    if node is not None and node.op_type == "Unsqueeze" and equal(dims_of(node.inputs[0]), wanted):
         return node.inputs[0]
     made = op.Squeeze(table, [1])
     made.type, made.shape = table.type, ir.Shape(list(wanted or ()))

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.native import native
-from fuseline.passes.fusion.fragments.values import dims, same_shape
+from fuseline.passes.fusion.fragments.values import same_shape
 
 __all__ = ["FuseSwigluTraining"]
 
@@ -27,7 +28,9 @@ class FuseSwigluTraining(Fusion):
 
     def check(self, gate: Any, up: Any) -> str | None:
         if not same_shape(gate, up):
-            return f"{gate.name!r} {dims(gate)} and {up.name!r} {dims(up)} are not known to have one shape"
+            return (
+                f"{gate.name!r} {dims_of(gate)} and {up.name!r} {dims_of(up)} are not known to have one shape"
+            )
         return None
 
     def replace(self, op: Builder, gate: Any, up: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["RevealLinear"]
 
@@ -25,15 +25,15 @@ class RevealLinear(Fusion):
         )
 
     def check(self, x: Any, context: Context, bias: Any = None) -> str | None:
-        source, rows = dims(x), dims(context.node("rows").outputs[0])
-        product, made = dims(context.node("gemm").outputs[0]), dims(context.match.root.outputs[0])
+        source, rows = dims_of(x), dims_of(context.node("rows").outputs[0])
+        product, made = dims_of(context.node("gemm").outputs[0]), dims_of(context.match.root.outputs[0])
         if source is None or rows is None or product is None or made is None:
             return "the shapes are not known"
         if len(source) != 3 or len(made) != 3 or source[:2] != made[:2]:
             return f"{source} is not mapped row by row to {made}"
         if source[-1] != rows[-1] or made[-1] != product[-1]:
             return f"the Reshapes {source} → {rows} and {product} → {made} change the rows"
-        if bias is not None and len(dims(bias) or ()) != 1:
+        if bias is not None and len(dims_of(bias) or ()) != 1:
             return f"the bias {bias.name!r} is not a vector"
         return None
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.attention import scaled
 from fuseline.passes.fusion.fragments.shapes import shape_vector
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["UnflattenAttention"]
 
@@ -37,7 +37,7 @@ class UnflattenAttention(Fusion):
         return op.Reshape(op.one_of(op.Add(scores, bias), scores), shape)
 
     def check(self, q: Any, k: Any, context: Context, bias: Any = None) -> str | None:
-        made, left, right = dims(context.match.root.outputs[0]), dims(q), dims(k)
+        made, left, right = dims_of(context.match.root.outputs[0]), dims_of(q), dims_of(k)
         for shape in (made, left, right):
             if shape is None or len(shape) != 4 or None in shape:
                 return f"the shapes {left}, {right} and {made} are not all [batch, heads, length, size]"
@@ -46,8 +46,8 @@ class UnflattenAttention(Fusion):
         assert right is not None
         if made[:3] != left[:3] or made[3] != right[2] or left[:2] != right[:2]:
             return f"{left} and {right} do not make scores of the shape {made}"
-        if bias is not None and len(dims(bias) or ()) != 3:
-            return f"{bias.name!r} has the shape {dims(bias)}, not [batch·heads, length or 1, length or 1]"
+        if bias is not None and len(dims_of(bias) or ()) != 3:
+            return f"{bias.name!r} has the shape {dims_of(bias)}, not [batch·heads, length or 1, length or 1]"
         return None
 
     def replace(
@@ -61,7 +61,7 @@ class UnflattenAttention(Fusion):
         bias: Any = None,
     ) -> Any:
         made = context.match.root.outputs[0]
-        batch, heads, length, size = dims(k) or ()
+        batch, heads, length, size = dims_of(k) or ()
         keys = op.Transpose(k, perm=(0, 1, 3, 2))
         keys.type, keys.shape = k.type, ir.Shape([batch, heads, size, length])
         scores = op.MatMul(q, keys, _like=made)
@@ -71,7 +71,7 @@ class UnflattenAttention(Fusion):
             scores = op.Div(scores, divisor, _like=made)
         if bias is None:
             return scores
-        parted = (batch, heads, *(dims(bias) or ())[1:])
+        parted = (batch, heads, *(dims_of(bias) or ())[1:])
         four = op.Reshape(bias, shape_vector(op, parted, (q, k, bias)))
         four.type, four.shape = bias.type, ir.Shape(parted)
         return op.Add(scores, four, _like=made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["UnflattenWeightedSum"]
 
@@ -21,8 +21,8 @@ class UnflattenWeightedSum(Fusion):
         return op.Reshape(product, shape)
 
     def check(self, p: Any, v: Any, context: Context) -> str | None:
-        made, left, right = dims(context.match.root.outputs[0]), dims(p), dims(v)
-        flat = [dims(context.node(label).outputs[0]) for label in ("left", "right")]
+        made, left, right = dims_of(context.match.root.outputs[0]), dims_of(p), dims_of(v)
+        flat = [dims_of(context.node(label).outputs[0]) for label in ("left", "right")]
         if left is None or right is None or made is None or any(f is None or len(f) != 3 for f in flat):
             return "the shapes are not known"
         if len(left) != 4 or len(right) != 4 or left[:2] != right[:2]:

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.shapes.dims import dims_of, equal
 
 __all__ = ["ExpandWhere"]
 
@@ -43,4 +44,4 @@ def _needs(model: Model, node: ir.Node, index: int) -> bool:
         return False
     if producer is not None and producer.op_type in ("Constant", "ConstantOfShape", "Expand"):
         return False
-    return branch.shape is None or result.shape is None or branch.shape != result.shape
+    return not equal(dims_of(branch), dims_of(result))

@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Context, Fusion, Op, Term
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import Dims, dims_of, equal
 
 __all__ = ["HEADS_LAST", "AttentionFusion", "total_scale"]
 
@@ -86,27 +86,31 @@ class AttentionFusion(Fusion):
 
     def check(self, q: Any, k: Any, v: Any, layout: int, form: int, context: Context) -> str | None:
         for name, value in (("q", q), ("k", k), ("v", v)):
-            known = dims(value)
+            known = dims_of(value)
             if known is None or len(known) != 4:
                 return f"the {name} {value.name!r} has the shape {known}, not [batch, heads, length, size]"
-        heads, size = (dims(q) or ())[1::2]
+        heads, size = (dims_of(q) or ())[1::2]
         if not isinstance(heads, int) or not isinstance(size, int):
-            return f"number or size of heads is not known: {q.name!r} has the shape {dims(q)}"
+            return f"number or size of heads is not known: {q.name!r} has the shape {dims_of(q)}"
         if total_scale(context) is None:
             return "the scale is not a constant"
         lowest = context.match.captures.get("lowest")
         if lowest is not None and (context.scalar(lowest) or 0.0) > -1e4:
             return f"the scores are masked by {context.scalar(lowest)}, not by a very low number"
-        if layout == FLATTENED and (dims(context.node("flat").outputs[0]) or ())[1:] != (dims(k) or ())[2:]:
+        if layout == FLATTENED and not _flattens_heads(dims_of(context.node("flat").outputs[0]), dims_of(k)):
             return f"{k.name!r} is flattened in an unknown way"
         if form == 0:
             return _check_merge(context, heads * size)
         return None
 
 
+def _flattens_heads(flat: Dims | None, k: Dims | None) -> bool:
+    return flat is not None and k is not None and equal(flat[1:], k[2:])
+
+
 def _check_merge(context: Context, width: int) -> str | None:
     """The Reshape behind attention must merge the heads and nothing else."""
-    made = dims(context.match.root.outputs[0])
+    made = dims_of(context.match.root.outputs[0])
     if made is None or made[-1] != width or len(made) not in (2, 3):
         return f"the heads are merged into the shape {made}, not into […, {width}]"
     return None

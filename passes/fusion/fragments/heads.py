@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["SWAP", "heads_after", "merged", "permutation", "projection", "unmerged"]
 
@@ -30,7 +30,7 @@ def heads_after(op: Builder, value: ir.Value) -> Any:
         return node.inputs[0]
     made = op.Transpose(value, perm=SWAP)
     made.type = value.type
-    shape = dims(value)
+    shape = dims_of(value)
     if shape is not None and len(shape) == 4:
         made.shape = ir.Shape([shape[i] for i in SWAP])
     return made
@@ -45,7 +45,7 @@ def projection(value: ir.Value, *, swapped: bool) -> ir.Value | None:
         value, node = node.inputs[0], node.inputs[0].producer()
     if node is None or node.op_type != "Reshape" or node.inputs[0] is None:
         return None
-    before, after = dims(node.inputs[0]), dims(value)
+    before, after = dims_of(node.inputs[0]), dims_of(value)
     if before is None or after is None or len(before) != 3 or len(after) != 4:
         return None
     if not isinstance(after[2], int) or not isinstance(after[3], int):
@@ -58,7 +58,7 @@ def merged(op: Builder, value: ir.Value) -> Any:
     source = projection(value, swapped=True)
     if source is not None:
         return source
-    shape = dims(value)
+    shape = dims_of(value)
     assert shape is not None
     assert isinstance(shape[1], int)
     assert isinstance(shape[3], int)
@@ -69,7 +69,7 @@ def merged(op: Builder, value: ir.Value) -> Any:
 
 def unmerged(op: Builder, value: Any, like: ir.Value) -> Any:
     """[B,S,H·D] → [B,H,S,D], of the shape of `like`."""
-    shape = dims(like)
+    shape = dims_of(like)
     assert shape is not None
     parted = op.Reshape(value, [0, 0, shape[1], shape[3]])
     parted.type, parted.shape = like.type, ir.Shape([shape[i] for i in SWAP])

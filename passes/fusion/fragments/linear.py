@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Context, Op, Term
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of, equal
 
 __all__ = ["check_packable", "linear"]
 
@@ -30,7 +30,7 @@ def check_packable(context: Context, values: list[ir.Value | None]) -> str | Non
             return f"{value.name!r} is not a weight of the main graph"
         if len(value.uses()) != 1:
             return f"{value.name!r} is also used elsewhere"
-        if dims(value) != dims(first) or value.dtype != first.dtype:
+        if not equal(dims_of(value), dims_of(first)) or value.dtype != first.dtype:
             return f"{value.name!r} and {first.name!r} differ in shape or type"
         if _kinds(context, value) != _kinds(context, first):
             return f"of {value.name!r} and {first.name!r} only one is trained"

@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.shapes import shape_vector
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["MaskInputs", "Scores", "mask_inputs"]
 
@@ -124,13 +124,13 @@ def _as_product(context: Context, node: ir.Node) -> _Choice | None:
 
 def _fits(value: ir.Value) -> bool:
     """Whether one mask serves all heads."""
-    shape = dims(value)
+    shape = dims_of(value)
     return shape is not None and len(shape) <= 4 and (len(shape) < 3 or shape[-3] == 1)
 
 
 def _integer_mask(op: Builder, choice: _Choice, scores: Scores) -> Any:
     """int32 [B,T] or [B,S,T], 1 where a score is kept."""
-    shape = dims(choice.value) or ()
+    shape = dims_of(choice.value) or ()
     full = (1,) * (4 - len(shape)) + tuple(shape)
     value: Any = choice.value
     if choice.inverted:
@@ -150,7 +150,7 @@ def _full_bias(op: Builder, added: list[ir.Value], scores: Scores) -> Any:
     total: Any = added[0]
     for value in added[1:]:
         total = op.Add(total, value)
-    shapes = [dims(value) or () for value in added]
+    shapes = [dims_of(value) or () for value in added]
     wanted = (scores.batch, scores.heads, scores.queries, scores.keys)
     return _expanded(op, total, [(1,) * (4 - len(s)) + tuple(s) for s in shapes], wanted, scores)
 

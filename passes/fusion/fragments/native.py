@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.kernels import OPERATORS
-from fuseline.passes.fusion.fragments.values import dims
 
 __all__ = ["native", "nothing"]
 
@@ -27,7 +27,7 @@ def native(op: Builder, name: str, *inputs: Any, **attributes: Any) -> Any:
     count = len(record.outputs)
     made = op.node(name, *inputs, **attributes, _domain="fuseline", _outputs=count)
     outputs = made if count > 1 else (made,)
-    known = {port.name: dims(value) for port, value in zip(record.inputs, inputs, strict=True)}
+    known = {port.name: dims_of(value) for port, value in zip(record.inputs, inputs, strict=True)}
     shapes = record.output_shapes({k: v for k, v in known.items() if v is not None})
     for port, value in zip(record.outputs, outputs, strict=True):
         value.type = ir.TensorType(_TYPES[port.type])

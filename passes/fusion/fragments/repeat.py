@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of, equal
 
 __all__ = ["unrepeated"]
 
@@ -17,11 +17,12 @@ def unrepeated(value: ir.Value) -> ir.Value:
     if reshape is None or expand is None or unsqueeze is None or unsqueeze.op_type != "Unsqueeze":
         return value
     source = unsqueeze.inputs[0]
-    whole, parted, small = dims(value), dims(expand.outputs[0]), dims(source)
+    whole, parted, small = dims_of(value), dims_of(expand.outputs[0]), dims_of(source)
     if source is None or whole is None or parted is None or small is None or len(parted) != 5:
         return value
-    repeats = whole[0] == small[0] and whole[2:] == small[2:]
-    return source if repeats and dims(unsqueeze.outputs[0]) == (*small[:2], 1, *small[2:]) else value
+    repeats = equal((whole[0], *whole[2:]), (small[0], *small[2:]))
+    widened = equal(dims_of(unsqueeze.outputs[0]), (*small[:2], 1, *small[2:]))
+    return source if repeats and widened else value
 
 
 def _producer(node: ir.Node | None, op_type: str) -> ir.Node | None:

@@ -7,7 +7,8 @@ from typing import Any
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Context, Fusion, Op, Term
-from fuseline.passes.fusion.fragments.values import dims, last_dim
+from fuseline.engine.shapes.dims import dims_of
+from fuseline.passes.fusion.fragments.values import last_dim
 
 __all__ = ["RotaryFusion", "check_halves"]
 
@@ -32,7 +33,7 @@ class RotaryFusion(Fusion):
         return op.Add(op.Mul(x, cos), op.Mul(halves, sin))
 
     def check(self, x: Any, cos: Any, sin: Any, context: Context) -> str | None:
-        known = dims(x)
+        known = dims_of(x)
         if known is None or len(known) != 4:
             return f"{x.name!r} has the shape {known}, not [batch, heads, length, size]"
         for table in (cos, sin):
@@ -69,7 +70,7 @@ def check_halves(context: Context, x: ir.Value) -> str | None:
         return None
     for label, expected in (("second", (width // 2, width)), ("first", (0, width // 2))):
         node = context.node(label)
-        found = _bounds(context, node, width, len(dims(x) or ()))
+        found = _bounds(context, node, width, len(dims_of(x) or ()))
         if found != expected:
             return f"{node.name!r} takes {found} of {width}, not {expected}"
     return None

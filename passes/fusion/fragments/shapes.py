@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder
-from fuseline.passes.fusion.fragments.values import dims
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["shape_vector"]
 
@@ -25,7 +25,7 @@ def _dimension(op: Builder, dimension: int | str | None, likes: Sequence[ir.Valu
     if isinstance(dimension, int):
         return op.constant([dimension], "dimension")
     for value in (*op.model.graph.inputs, *likes):
-        shape = dims(value) or ()
+        shape = dims_of(value) or ()
         if dimension is not None and dimension in shape:
             axis = shape.index(dimension)
             return op.Shape(value, start=axis, end=axis + 1)

@@ -7,7 +7,8 @@ from typing import Any
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Op, Term
-from fuseline.passes.fusion.fragments.values import broadcasts_last, dims, rank, same_shape
+from fuseline.engine.shapes.dims import dims_of
+from fuseline.passes.fusion.fragments.values import broadcasts_last, rank, same_shape
 
 __all__ = ["check_residual", "residual", "skip_norm"]
 
@@ -25,7 +26,7 @@ def check_residual(x: ir.Value, skip: ir.Value, bias: ir.Value | None) -> str | 
         return f"{x.name!r} has rank {rank(x)}, not 2 or 3"
     if same_shape(x, skip) or _over_batch(x, skip) or _over_batch(skip, x):
         return None
-    return f"{x.name!r} {dims(x)} and {skip.name!r} {dims(skip)} are not known to have one shape"
+    return f"{x.name!r} {dims_of(x)} and {skip.name!r} {dims_of(skip)} are not known to have one shape"
 
 
 def skip_norm(
@@ -42,7 +43,7 @@ def skip_norm(
 
 
 def _over_batch(x: ir.Value, skip: ir.Value) -> bool:
-    whole, part = dims(x), dims(skip)
+    whole, part = dims_of(x), dims_of(skip)
     if whole is None or part is None or len(whole) != 3 or None in whole:
         return False
     return part in ((1, *whole[1:]), whole[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import onnx_ir as ir
 import pytest
 from hypothesis import given
 
@@ -75,3 +76,21 @@ def test_odd_names_are_opaque_but_equal_to_themselves() -> None:
     assert dims.equal(("floor(x/2)", 3), ("floor(x/2)", 3))
     assert dims.add("floor(x/2)", 1) is None
     assert dims.multiply("floor(x/2)", 1) == "floor(x/2)"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "?", "-1", "*", "None", "unk", "unk__12", "Unknown", "unknown_3", "dynamic", "null", "7"]
+)
+def test_a_placeholder_promises_nothing(name: str) -> None:
+    value = ir.Value(name="v", shape=ir.Shape([name, 3]))
+    assert dims.dims_of(value) == (None, 3)
+
+
+@pytest.mark.parametrize("name", ["N", "batch", "batch_size", "unk_batch", "s0", "d_x_0", "x#0", "2*N + 1"])
+def test_a_name_is_trusted(name: str) -> None:
+    assert dims.dims_of(ir.Value(name="v", shape=ir.Shape([name]))) == (name,)
+
+
+def test_torch_flattened_lengths() -> None:
+    value = ir.Value(name="v", shape=ir.Shape(["((length*batch)//batch)", "((a*b)//c)"]))
+    assert dims.dims_of(value) == ("length", "((a*b)//c)")
