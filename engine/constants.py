@@ -10,12 +10,9 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 
-__all__ = ["FED", "constant", "is_constant", "is_variable", "scalar"]
+__all__ = ["constant", "is_constant", "is_variable", "scalar"]
 
 Array = npt.NDArray[Any]
-
-FED = "fed"
-"""The fact that parameters are fed from outside, so that not even a frozen one may be baked in."""
 
 
 def is_constant(model: Model, value: ir.Value | None) -> bool:
@@ -38,12 +35,12 @@ def is_constant(model: Model, value: ir.Value | None) -> bool:
 def is_variable(model: Model, name: str | None) -> bool:
     """Whether this initializer may come to hold other values.
 
-    Training changes parameters, and buffers that each step rewrites. With the fact `FED`, frozen parameters
+    Training changes parameters, and buffers that each step rewrites. Where parameters are fed, frozen ones
     may be others at every run as well.
     """
-    if model.facts.get(FED) and any(p.kind == "parameter" for p in model.parameters.of_value(name)):
+    if model.facts.interface.fed and any(p.kind == "parameter" for p in model.parameters.of_value(name)):
         return True
-    return model.parameters.is_trainable(name) or name in model.facts.get("updates", {}).values()
+    return model.parameters.is_trainable(name) or name in model.facts.training.updates.values()
 
 
 def constant(model: Model, value: ir.Value | None, *, at_most: int = 1 << 20) -> Array | None:

@@ -175,6 +175,7 @@ class PassManager:
         record.statistics = dict(rewriter.statistics)
         record.nodes_after = _count(model)
         self._check_claim(record)
+        model.undo(*step.pass_.invalidates)
         model.establish(*step.pass_.ensures)
 
     def _check_claim(self, record: PassRecord) -> None:

@@ -152,7 +152,7 @@ class _Cutter:
         whole = self.model.ir
         part = ir.Model(graph, ir_version=whole.ir_version, functions=list(whole.functions.values()))
         kept = ParameterMap(p for p in self.model.parameters if p.value in graph.initializers)
-        return Model(part, kept, dict(self.model.facts)).clone()
+        return Model(part, kept, self.model.facts.copy()).clone()
 
 
 def _neighbours(nodes: set[ir.Node]) -> set[ir.Node]:

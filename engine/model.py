@@ -12,8 +12,11 @@ import onnx
 import onnx_ir as ir
 
 from fuseline.engine.collector import collector_paused
+from fuseline.engine.errors import ModelError
+from fuseline.engine.facts import Facts
 from fuseline.engine.parameter_steps import Reshape, Transpose
 from fuseline.engine.parameters import ParameterMap
+from fuseline.engine.properties import Property
 
 __all__ = ["Model"]
 
@@ -22,20 +25,20 @@ _FACTS_KEY = "fuseline.facts"
 
 
 class Model:
-    """An ONNX graph with its parameter map and facts (task, training, dynamic axes, …).
+    """An ONNX graph with its parameter map and facts (origin, interface, training, …).
 
-    Facts are JSON values under plain keys; they and the parameter map travel in the file's metadata.
+    Facts and the parameter map travel in the file's metadata.
     """
 
     def __init__(
         self,
         ir_model: ir.Model,
         parameters: ParameterMap | None = None,
-        facts: dict[str, Any] | None = None,
+        facts: Facts | None = None,
     ) -> None:
         self.ir = ir_model
         self.parameters = parameters if parameters is not None else ParameterMap()
-        self.facts: dict[str, Any] = facts if facts is not None else {}
+        self.facts = facts if facts is not None else Facts()
 
     # -- coming and going
 
@@ -60,7 +63,7 @@ class Model:
         model = cls(
             ir_model,
             ParameterMap.from_json(parameters) if parameters else None,
-            json.loads(facts) if facts else None,
+            Facts.from_json(_json(facts)) if facts else None,
         )
         model.name_everything()
         return model
@@ -75,8 +78,9 @@ class Model:
         copy = self.ir.clone()
         if len(self.parameters):
             copy.metadata_props[_PARAMETERS_KEY] = self.parameters.to_json()
-        if self.facts:
-            copy.metadata_props[_FACTS_KEY] = json.dumps(self.facts, separators=(",", ":"))
+        facts = self.facts.to_json()
+        if facts:
+            copy.metadata_props[_FACTS_KEY] = json.dumps(facts, separators=(",", ":"))
         return copy
 
     def to_proto(self) -> onnx.ModelProto:
@@ -92,7 +96,7 @@ class Model:
     def clone(self) -> Model:
         """A copy whose graph can be changed independently; weights are shared, never copied."""
         with collector_paused():
-            return Model(self.ir.clone(), self.parameters.copy(), json.loads(json.dumps(self.facts)))
+            return Model(self.ir.clone(), self.parameters.copy(), self.facts.copy())
 
     # -- reading
 
@@ -119,14 +123,17 @@ class Model:
     @property
     def training(self) -> bool:
         """Whether the graph is meant to be trained (exported with a loss)."""
-        return bool(self.facts.get("train"))
+        return Property.TRAINING in self.facts.established
 
-    def established(self) -> set[str]:
-        """The properties that passes declared in `ensures` so far."""
-        return set(self.facts.get("established", ()))
+    def has(self, wanted: Property) -> bool:
+        """Whether a property holds: an exporter or a pass established it, and none undid it since."""
+        return wanted in self.facts.established
 
-    def establish(self, *properties: str) -> None:
-        self.facts["established"] = sorted(self.established().union(properties))
+    def establish(self, *properties: Property) -> None:
+        self.facts.established |= set(properties)
+
+    def undo(self, *properties: Property) -> None:
+        self.facts.established -= set(properties)
 
     def fingerprint(self) -> int:
         """Changes whenever a node, an edge, an attribute, a type, a weight or the interface changes.
@@ -188,6 +195,13 @@ def _nested(graph: ir.Graph) -> Iterator[ir.Graph]:
                 for inner in value:
                     yield inner
                     yield from _nested(inner)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ModelError(f"the facts in the model's metadata are no JSON: {error}") from error
 
 
 def _content(value: ir.Value) -> np.ndarray[Any, Any]:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from fuseline.engine import options
 from fuseline.engine.errors import PassError
+from fuseline.engine.properties import Property
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
     from fuseline.engine.rewriting.rewriter import Rewriter
 
-__all__ = ["Pass", "Phase"]
+__all__ = ["Condition", "Pass", "Phase"]
 
 Phase = Literal["any", "inference", "pre-gradient", "post-gradient"]
 
@@ -27,10 +28,14 @@ class Pass:
 
     name: ClassVar[str] = ""
     phase: ClassVar[Phase] = "any"
-    requires: ClassVar[tuple[str, ...]] = ()
-    """Properties an earlier pass must have established."""
-    ensures: ClassVar[tuple[str, ...]] = ()
-    """Properties that hold once this pass has run."""
+    requires: ClassVar[tuple[Property, ...]] = ()
+    """What must hold of a model for this pass to run."""
+    forbids: ClassVar[tuple[Property, ...]] = ()
+    """What must not."""
+    ensures: ClassVar[tuple[Property, ...]] = ()
+    """What holds once this pass has run."""
+    invalidates: ClassVar[tuple[Property, ...]] = ()
+    """What held before, perhaps, and holds no longer."""
     counterpart: ClassVar[str | None] = None
     """For an inference pass: the pass that does the same in a training pipeline."""
 
@@ -53,27 +58,56 @@ class Pass:
             return self.name
         return f"{self.name}{{{','.join(f'{k}={options.render(v)}' for k, v in given.items())}}}"
 
+    @classmethod
+    def conditions(cls) -> tuple[Condition, ...]:
+        """What must and must not hold, by the phase and by declaration, each with what to do about it."""
+        return (
+            *_PHASES[cls.phase](cls),
+            *(Condition(p, True, "`fuseline passes list` says which pass ensures it") for p in cls.requires),
+            *(Condition(p, False, f"use {cls.name!r} before that, and once") for p in cls.forbids),
+        )
+
     def check_applicable(self, model: Model) -> None:
         """Refuse, with the reason, a model this pass must not touch."""
-        established = model.established()
-        if self.phase == "inference" and model.training:
-            instead = f"use {self.counterpart!r} instead" if self.counterpart else "leave it out"
-            raise PassError(
-                f"pass {self.name!r} is for inference, but the model is a training graph", hint=instead
-            )
-        if self.phase == "pre-gradient" and "differentiated" in established:
-            raise PassError(
-                f"pass {self.name!r} must run before the gradient is built, but the model is differentiated",
-                hint="move it in front of 'differentiate'",
-            )
-        if self.phase == "post-gradient" and "differentiated" not in established:
-            raise PassError(
-                f"pass {self.name!r} works on a differentiated graph, and this one is not",
-                hint="put 'differentiate' in front of it",
-            )
-        missing = [p for p in self.requires if p not in established]
-        if missing:
-            raise PassError(
-                f"pass {self.name!r} requires {', '.join(missing)}, which no earlier pass ensured",
-                hint="run `fuseline passes list` to see which pass ensures it",
-            )
+        for condition in self.conditions():
+            if model.has(condition.property) != condition.holds:
+                raise PassError(condition.message(self.name), hint=condition.hint)
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A property that must or must not hold."""
+
+    property: Property
+    holds: bool
+    hint: str
+    phase: Phase = "any"
+
+    def message(self, name: str) -> str:
+        if self.phase == "inference":
+            return f"pass {name!r} is for inference, but the model is a training graph"
+        if self.phase == "pre-gradient":
+            return f"pass {name!r} must run before the gradient is built, but the model is differentiated"
+        if self.phase == "post-gradient":
+            return f"pass {name!r} works on a differentiated graph, and this one is not"
+        if self.holds:
+            return f"pass {name!r} requires {self.property.value!r}, which no earlier pass ensured"
+        return f"pass {name!r} cannot follow what makes a model {self.property.value!r}"
+
+
+def _inference(kind: type[Pass]) -> tuple[Condition, ...]:
+    instead = f"use {kind.counterpart!r} instead" if kind.counterpart else "leave it out"
+    return (Condition(Property.TRAINING, False, instead, "inference"),)
+
+
+def _before(kind: type[Pass]) -> tuple[Condition, ...]:
+    hint = "move it in front of 'differentiate'"
+    return (Condition(Property.DIFFERENTIATED, False, hint, "pre-gradient"),)
+
+
+def _after(kind: type[Pass]) -> tuple[Condition, ...]:
+    hint = "put 'differentiate' in front of it"
+    return (Condition(Property.DIFFERENTIATED, True, hint, "post-gradient"),)
+
+
+_PHASES = {"any": lambda kind: (), "inference": _inference, "pre-gradient": _before, "post-gradient": _after}

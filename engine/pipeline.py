@@ -12,6 +12,7 @@ import yaml
 from fuseline.engine import options, pipeline_text
 from fuseline.engine.errors import PipelineError, did_you_mean
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.pipeline_order import check_order
 from fuseline.engine.pipeline_text import Element
 from fuseline.engine.registry import registry
 
@@ -56,6 +57,9 @@ class Pipeline:
     stages: tuple[Stage, ...]
     description: str = ""
     expect: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_order(_flatten(self.stages))
 
     # -- reading
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 from torch import nn
 
+from fuseline.engine.facts import DeclaredInput, Facts, Interface, Origin, Training
 from fuseline.engine.model import Model
+from fuseline.engine.properties import Property
 from fuseline.exporters.context import Clock, Progress, attention_set
 from fuseline.exporters.errors import ExportError, ExportMismatch
 from fuseline.exporters.mode import SWITCH, install_switch
@@ -70,7 +73,7 @@ def export_plan(plan: Plan, source: Source, *, opset: int, check: bool, clock: C
     if check:
         with clock.phase("check"):
             _check(model, plan, source.label)
-    model.facts["timings"] = dict(clock.seconds)
+    model.facts.origin = replace(model.facts.origin, timings=dict(clock.seconds))
     return model
 
 
@@ -96,33 +99,33 @@ def _finish(graph: ir.Model, plan: Plan, source: Source) -> Model:
     graph.producer_name = "fuseline"
     graph.ir_version = min(graph.ir_version, 10)
     model = Model(graph, parameters, _facts(plan, source))
-    if plan.train and switched:
-        model.facts["training_switch"] = SWITCH
-    if updates:
-        model.facts["updates"] = updates
+    training = model.facts.training
+    model.facts.training = replace(
+        training, updates=updates, switch=SWITCH if plan.train and switched else None
+    )
     model.name_everything()
     return model
 
 
-def _facts(plan: Plan, source: Source) -> dict[str, Any]:
+def _facts(plan: Plan, source: Source) -> Facts:
     config = getattr(plan.model, "config", None)
-    facts: dict[str, Any] = {
-        "task": source.task.name if source.task else None,
-        "train": plan.train,
-        "mode": "training" if plan.train else "evaluation",
-        "family": getattr(config, "model_type", None),
-        "architecture": source.label,
-        "attention": getattr(config, "_attn_implementation", None),
-        "dynamic_axes": {i.name: _json_keys(i.dynamic) for i in plan.inputs if i.dynamic},
-        "inputs": {i.name: {"axes": list(i.axes), "default": i.default} for i in plan.inputs},
-        "labels": [i.name for i in source.task.labels] if plan.train and source.task else [],
-        "outputs": [name for name in plan.wrapper.output_names if not name.endswith(UPDATED)],
-        "notes": [*source.notes, *plan.notes()],
-    }
-    if plan.train:
-        facts["loss"] = "loss"
-        facts["padding_rows"] = _padding_rows(plan.model)
-    return facts
+    origin = Origin(
+        task=source.task.name if source.task else None,
+        family=getattr(config, "model_type", None),
+        architecture=source.label,
+        attention=getattr(config, "_attn_implementation", None),
+        notes=(*source.notes, *plan.notes()),
+    )
+    interface = Interface(
+        inputs={i.name: DeclaredInput(tuple(i.axes), i.default) for i in plan.inputs},
+        dynamic_axes={i.name: _json_keys(i.dynamic) for i in plan.inputs if i.dynamic},
+        labels=tuple(i.name for i in source.task.labels) if plan.train and source.task else (),
+        outputs=tuple(name for name in plan.wrapper.output_names if not name.endswith(UPDATED)),
+    )
+    if not plan.train:
+        return Facts(origin, interface, Training(mode="evaluation"))
+    training = Training(mode="training", loss="loss", padding_rows=_padding_rows(plan.model))
+    return Facts(origin, interface, training, established=frozenset([Property.TRAINING]))
 
 
 def _padding_rows(model: nn.Module) -> dict[str, int]:
@@ -138,7 +141,7 @@ def _json_keys(axes: dict[int, str]) -> dict[str, str]:
 
 def _check(model: Model, plan: Plan, label: str) -> None:
     report = run_check(model, plan)
-    model.facts["check"] = report.to_json()
+    model.facts.origin = replace(model.facts.origin, check=tuple(report.to_json()))
     if report.ok:
         return
     worst = report.worst
@@ -152,10 +155,11 @@ def _check(model: Model, plan: Plan, label: str) -> None:
 def _from_file(path: Path, train: bool) -> Model:
     """An ONNX file needs no export; a training graph must already have a loss."""
     model = Model.load(path)
-    if train and not model.facts.get("loss"):
+    if train and not model.facts.training.loss:
         if "loss" not in {o.name for o in model.graph.outputs}:
             raise ExportError(
                 f"{path} has no output called 'loss'", hint="export the torch model with train=True instead"
             )
-        model.facts |= {"train": True, "loss": "loss"}
+        model.facts.training = replace(model.facts.training, loss="loss")
+        model.establish(Property.TRAINING)
     return model

@@ -6,11 +6,14 @@ attribute of that name. `to_evaluation` switches both, so that no second export 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from fuseline.engine.model import Model
+from fuseline.engine.properties import Property
 
 __all__ = ["SWITCH", "install_switch", "to_evaluation", "without_dropout"]
 
@@ -38,7 +41,7 @@ def to_evaluation(model: Model) -> Model:
     The weights are shared with the original; the outputs that update buffers are gone.
     """
     copy = without_dropout(model)
-    updates: dict[str, str] = copy.facts.pop("updates", {})
+    updates = dict(copy.facts.training.updates)
     for node in list(copy.graph.all_nodes()):
         if node.op_type == "BatchNormalization" and len(node.outputs) == 3:
             _evaluate_batch_norm(copy, node, updates)
@@ -46,7 +49,8 @@ def to_evaluation(model: Model) -> Model:
     copy.graph.outputs.clear()
     copy.graph.outputs.extend(kept)
     RemoveUnusedNodesPass()(copy.ir)
-    copy.facts["mode"] = "evaluation"
+    copy.facts.training = replace(copy.facts.training, mode="evaluation", updates={})
+    copy.undo(Property.TRAINING)
     return copy
 
 

@@ -78,7 +78,7 @@ class CheckReport:
         return [asdict(c) for c in self.checks]
 
     @classmethod
-    def from_json(cls, rows: Iterable[dict[str, Any]]) -> CheckReport:
+    def from_json(cls, rows: Iterable[Mapping[str, Any]]) -> CheckReport:
         return cls(tuple(Check(**row) for row in rows))
 
 

@@ -97,12 +97,12 @@ def measure(name: str, attention: str) -> Row:
         source = resolve(zoo.build(name, attention=attention))
         begin = time.perf_counter()
         model = export(source, train=True)
-        report = CheckReport.from_json(model.facts["check"])
+        report = CheckReport.from_json(model.facts.origin.check)
         plan = make_plan(source, train=True)
         row = replace(
             row,
             architecture=source.label,
-            task=model.facts["task"],
+            task=model.facts.origin.task or "",
             axes=", ".join(dict.fromkeys(a for i in plan.inputs for a in i.dynamic.values())),
             seconds=round(time.perf_counter() - begin, 1),
             nodes=sum(1 for _ in model.graph),

@@ -49,7 +49,7 @@ def measure(output: Path, layers: int) -> Memory:
     model = export(module, train=True, check=False)
     model.save(output)
     data = output.with_name(f"{output.name}.data").stat().st_size
-    return Memory(weights, output.stat().st_size, data, before, _peak(), model.facts["timings"])
+    return Memory(weights, output.stat().st_size, data, before, _peak(), dict(model.facts.origin.timings))
 
 
 def _build(layers: int) -> Any:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.errors import ModelError, did_you_mean
 from fuseline.engine.model import Model
+from fuseline.engine.properties import Property
+from fuseline.engine.training.dropout import SEED
 from fuseline.engine.training.optimizer import WAITS_FOR
 
-__all__ = ["SEED", "forward_model", "only_outputs"]
-
-SEED = "dropout.seed"
-"""The graph input, int64 [1], from which operators derive what they drop in this step."""
+__all__ = ["forward_model", "only_outputs"]
 
 
 def forward_model(model: Model, outputs: Sequence[str]) -> Model:
@@ -31,12 +31,13 @@ def forward_model(model: Model, outputs: Sequence[str]) -> Model:
                 f"the graph has no output {name!r}", hint=did_you_mean(name, [str(k) for k in known])
             )
     graph.outputs[:] = [known[name] for name in outputs]
-    updates: dict[str, str] = copy.facts.get("updates", {})
+    updates = copy.facts.training.updates
     for node in list(graph):
         _switch_off(graph, node, updates)
     _switch_off_seeded(graph)
     _remove_unneeded(graph)
-    copy.facts = {k: v for k, v in copy.facts.items() if k not in ("optimizer", "updates", "established")}
+    copy.facts.training = replace(copy.facts.training, optimizer=None, updates={})
+    copy.undo(*Property)
     return copy
 
 

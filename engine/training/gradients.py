@@ -44,8 +44,8 @@ def gradient_name(value: str) -> str:
 
 
 def loss_name(model: Model) -> str:
-    """The name of the output that is minimised: the fact `loss`, or else the first output."""
-    name = model.facts.get("loss") or (model.graph.outputs[0].name if model.graph.outputs else None)
+    """The name of the output that is minimised: the one that the facts name, or else the first output."""
+    name = model.facts.training.loss or (model.graph.outputs[0].name if model.graph.outputs else None)
     if name is None or name not in {o.name for o in model.graph.outputs}:
         raise ModelError(
             f"the graph has no output {name!r} to minimise",

@@ -1,9 +1,8 @@
-"""The interface between an optimizer inside the graph and the step that feeds it: names and facts."""
+"""The interface between an optimizer inside the graph and the step that feeds it: names and updates."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import replace
 
 from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
@@ -19,7 +18,6 @@ __all__ = [
     "STEP",
     "WAITS_FOR",
     "WEIGHT_DECAY",
-    "GraphOptimizer",
     "add_update",
     "updates",
 ]
@@ -43,32 +41,10 @@ GRADIENT_NORM = "optimizer.gradient_norm"
 WAITS_FOR = "fuseline.waits_for"
 """Metadata of a node that makes the update wait for an output: that output's name."""
 
-_FACT = "optimizer"
-_UPDATES = "updates"
-
-
-@dataclass(frozen=True)
-class GraphOptimizer:
-    """Which optimizer is in the graph, over which values, with which moments (inputs, one per value)."""
-
-    kind: str
-    values: list[str]
-    moments: list[list[str]] = field(default_factory=list)
-    accumulate: bool = False
-
-    @classmethod
-    def of(cls, model: Model) -> GraphOptimizer | None:
-        """The optimizer that a pass put into the graph, or None."""
-        fact: dict[str, Any] | None = model.facts.get(_FACT)
-        return cls(**fact) if fact else None
-
-    def record(self, model: Model) -> None:
-        model.facts[_FACT] = asdict(self)
-
 
 def updates(model: Model) -> dict[str, str]:
     """Output → the input or initializer whose memory it overwrites, once everything else has read it."""
-    return dict(model.facts.get(_UPDATES, {}))
+    return dict(model.facts.training.updates)
 
 
 def add_update(model: Model, output: str, state: str) -> None:
@@ -76,4 +52,4 @@ def add_update(model: Model, output: str, state: str) -> None:
     known = updates(model)
     if state in known.values():
         raise ModelError(f"{state!r} is updated twice in one step")
-    model.facts[_UPDATES] = {**known, output: state}
+    model.facts.training = replace(model.facts.training, updates={**known, output: state})

@@ -11,13 +11,15 @@ import onnxruntime as ort
 
 from fuseline.engine.errors import FuselineError, ModelError
 from fuseline.engine.model import Model
+from fuseline.engine.properties import Property
 from fuseline.engine.training import optimizer as names
 from fuseline.engine.training import settings as settings_
 from fuseline.engine.training.binding import Binding
 from fuseline.engine.training.devices import Device, providers_for
-from fuseline.engine.training.forward import SEED, forward_model, only_outputs
+from fuseline.engine.training.dropout import SEED
+from fuseline.engine.training.forward import forward_model, only_outputs
 from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
-from fuseline.engine.training.optimizer import GraphOptimizer, updates
+from fuseline.engine.training.optimizer import updates
 from fuseline.engine.training.portability import check_portable
 from fuseline.engine.training.seeds import seed_runtime
 from fuseline.engine.training.sessions import cache, with_inputs
@@ -68,7 +70,7 @@ class TrainingStep:
         device: Device = "cpu",
         settings: OptimizerSettings | None = None,
     ) -> None:
-        if "differentiated" not in model.established():
+        if not model.has(Property.DIFFERENTIATED):
             raise FuselineError(
                 "the model has no gradients yet", hint="run the pipeline 'training' on it first"
             )
@@ -79,7 +81,7 @@ class TrainingStep:
         self._providers = providers_for(device, model)
         self.optimize = optimize
         self.settings = settings or OptimizerSettings()
-        self.optimizer = GraphOptimizer.of(model)
+        self.optimizer = model.facts.training.optimizer
         self._updates = updates(model)
         self._state = self._allocate()
         self._outputs = _forward_outputs(model)
@@ -229,7 +231,7 @@ class TrainingStep:
 
     @property
     def _loss(self) -> str:
-        return str(self.model.facts["loss"])
+        return str(self.model.facts.training.loss)
 
     def _training(self, outputs: Sequence[str]) -> Binding:
         """The step that computes what is asked for and what training needs: logits cost memory traffic."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, ready_pipelines
+from fuseline.engine.properties import Property
 from fuseline.engine.training.gradients import build_gradients, gradient_name
 
 __all__ = ["gradient_names", "original_gradients", "with_gradients"]
@@ -25,7 +26,7 @@ def gradient_names(model: Model) -> set[str]:
 
 def with_gradients(model: Model) -> Model:
     """The model with an output `<value>_grad` per trainable value; raises PassError if that cannot be."""
-    if "differentiated" not in model.established():
+    if not model.has(Property.DIFFERENTIATED):
         return _differentiate(model)
     wanted = gradient_names(model) - {v.name for v in model.graph.outputs}
     if not wanted:

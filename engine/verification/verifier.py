@@ -14,6 +14,7 @@ from fuseline.engine.determinism import deterministic
 from fuseline.engine.errors import FuselineError, ModelError, PassError
 from fuseline.engine.inputs import generate_sets, interface
 from fuseline.engine.model import Model
+from fuseline.engine.properties import Property
 from fuseline.engine.tolerance import tolerance_for
 from fuseline.engine.verification.compare import Mismatch, compare
 from fuseline.engine.verification.gradients import gradient_names, original_gradients, with_gradients
@@ -86,7 +87,7 @@ class Verifier:
             return Results(_without(self._run(prepared), gradient_names(model)), no_gradients=error.message)
         measured = self._run(differentiated)
         gradients = [original_gradients(out, differentiated) for out in measured]
-        if "differentiated" not in model.established():
+        if not model.has(Property.DIFFERENTIATED):
             # The gradients come from a mended copy; the outputs have to come from the model itself.
             measured = self._run(prepared)
         return Results(_without(measured, gradient_names(differentiated)), gradients)

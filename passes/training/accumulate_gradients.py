@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.training.gradients import gradient_name
 from fuseline.engine.training.optimizer import add_update
@@ -21,10 +22,12 @@ class AccumulateGradients(Pass):
 
     name = "accumulate-gradients"
     phase = "post-gradient"
-    ensures = ("accumulating",)
+    requires = (Property.DIFFERENTIATED,)
+    forbids = (Property.OPTIMIZER,)
+    ensures = (Property.ACCUMULATING,)
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        if "accumulating" in model.established():
+        if model.has(Property.ACCUMULATING):
             return 0
         outputs = {o.name: o for o in model.graph.outputs}
         for value in model.parameters.trainable_values():

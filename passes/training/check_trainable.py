@@ -7,6 +7,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY, Rewriter
 from fuseline.engine.training.differentiable import has_gradient, nodes_on_gradient_path, qualified
 
@@ -62,7 +63,7 @@ class CheckTrainable(Pass):
 
     name = "check-trainable"
     phase = "pre-gradient"
-    ensures = ("trainable",)
+    ensures = (Property.TRAINABLE,)
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         path = nodes_on_gradient_path(model)

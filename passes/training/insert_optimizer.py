@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import onnx_ir as ir
 
-from fuseline.engine.errors import PassError
+from fuseline.engine.facts import GraphOptimizer
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.training import optimizer as names
 from fuseline.engine.training.gradients import gradient_name
-from fuseline.engine.training.optimizer import GraphOptimizer
 from fuseline.passes.training import stock_optimizer
 
 __all__ = ["InsertOptimizer"]
@@ -31,7 +32,9 @@ class InsertOptimizer(Pass):
 
     name = "insert-optimizer"
     phase = "post-gradient"
-    ensures = ("optimizer",)
+    requires = (Property.DIFFERENTIATED,)
+    forbids = (Property.OPTIMIZER,)
+    ensures = (Property.OPTIMIZER,)
     kind: Literal["adamw", "sgd"] = "adamw"
     momentum: bool = True
     """For SGD: keep a momentum buffer."""
@@ -41,15 +44,13 @@ class InsertOptimizer(Pass):
     kernels: bool = True
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        if GraphOptimizer.of(model) is not None:
-            raise PassError("the graph has an optimizer already", hint="use 'insert-optimizer' once")
         if not rewriter.permit("model", self.summary()):
             return 0
         graph = model.graph
         outputs = {o.name: o for o in graph.outputs}
         values = [v for v in model.parameters.trainable_values() if gradient_name(v) in outputs]
-        accumulate = "accumulating" in model.established()
-        made = GraphOptimizer(self.kind, values, self._moments(model, values), accumulate)
+        accumulate = model.has(Property.ACCUMULATING)
+        made = GraphOptimizer(self.kind, tuple(values), self._moments(values), accumulate)
         gradients = [outputs[gradient_name(v)] for v in values]
         inputs = _declare(graph)
         tensors = [[graph.initializers[v] for v in values], gradients, *_states(graph, made)]
@@ -62,13 +63,13 @@ class InsertOptimizer(Pass):
             self._insert_kernel(graph, rewriter, inputs, tensors, accumulate)
         else:
             stock_optimizer.insert(model, rewriter, self, inputs, tensors, accumulate)
-        made.record(model)
+        model.facts.training = replace(model.facts.training, optimizer=made)
         rewriter.count("parameters", len(values))
         return rewriter.changes
 
-    def _moments(self, model: Model, values: list[str]) -> list[list[str]]:
+    def _moments(self, values: list[str]) -> tuple[tuple[str, ...], ...]:
         kinds = _MOMENTS[self.kind] if self.kind == "adamw" or self.momentum else ()
-        return [[f"{v}.{kind}" for v in values] for kind in kinds]
+        return tuple(tuple(f"{v}.{kind}" for v in values) for kind in kinds)
 
     def _insert_kernel(
         self,

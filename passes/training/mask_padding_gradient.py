@@ -38,7 +38,7 @@ _MARK = "fuseline.padding"
 
 def padding_row(model: Model, table: ir.Value | None) -> int | None:
     """The row of an embedding table that look-ups do not train, or None."""
-    rows = model.facts.get("padding_rows", {})
+    rows = model.facts.training.padding_rows
     names = [p.name for p in model.parameters.of_value(table.name)] if table is not None else []
     found = [rows[name] for name in names if name in rows]
     return int(found[0]) if found else None

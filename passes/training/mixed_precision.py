@@ -9,6 +9,7 @@ import onnx_ir as ir
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import is_standard
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["MixedPrecision"]
@@ -28,7 +29,7 @@ class MixedPrecision(Pass):
 
     name = "mixed-precision"
     phase = "pre-gradient"
-    ensures = ("mixed precision",)
+    ensures = (Property.MIXED_PRECISION,)
     to: Literal["bf16", "fp16"] = "bf16"
     allow: tuple[str, ...] = ("MatMul", "Gemm")
     """Operators that work in low precision."""

@@ -11,12 +11,10 @@ from fuseline.engine.nodes import is_standard
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.local_rewrite import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.engine.training.forward import SEED
+from fuseline.engine.training.dropout import next_stream, seed_input
 from fuseline.passes.training.native import EMPTY, statistic
 
 __all__ = ["NativeDropout"]
-
-_STREAMS = "dropout_streams"
 
 
 class NativeDropout(Pass):
@@ -42,20 +40,11 @@ class NativeDropout(Pass):
         return rewriter.changes
 
 
-def _seed_input(model: Model) -> ir.Value:
-    """The graph's dropout seed, which is declared when first needed."""
-    found = next((v for v in model.graph.inputs if v.name == SEED), None)
-    if found is None:
-        found = ir.Value(name=SEED, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
-        model.graph.inputs.append(found)
-    return found
-
-
 def _exchange(model: Model, rewriter: Rewriter, node: ir.Node, ratio: float) -> None:
-    # Streams number the operators that drop something, across all passes.
-    stream = model.facts[_STREAMS] = int(model.facts.get(_STREAMS, 0)) + 1
     op = Builder(model, node)
-    inputs = (node.inputs[0], EMPTY, EMPTY, np.array([ratio], np.float32), _seed_input(model))
-    y, key = op.several("FusedBiasDropoutAdd", *inputs, outputs=2, domain="fuseline", stream=stream)
+    inputs = (node.inputs[0], EMPTY, EMPTY, np.array([ratio], np.float32), seed_input(model))
+    y, key = op.several(
+        "FusedBiasDropoutAdd", *inputs, outputs=2, domain="fuseline", stream=next_stream(model)
+    )
     statistic(key, shape=(1,), dtype=ir.DataType.INT64)
     rewriter.replace([node], op.nodes, [(node.outputs[0], y)])

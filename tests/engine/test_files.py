@@ -11,6 +11,7 @@ import pytest
 
 from fuseline.engine.conversion import convert_opset, lower_ir
 from fuseline.engine.errors import ModelError
+from fuseline.engine.facts import Facts, Origin
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.runtime import run, session
@@ -23,7 +24,7 @@ g (float[N,64] x) => (float[N,64] y) <float[64,64] w = {{{}}}>
 def small() -> Model:
     model = Model.from_text(TEXT)
     model.parameters.add(Parameter("layer.weight", "w", (64, 64)))
-    model.facts["task"] = "test"
+    model.facts.origin = Origin(task="test")
     return model
 
 
@@ -39,7 +40,7 @@ def test_round_trip(tmp_path: Path, external: bool) -> None:
     assert (tmp_path / "m.onnx.data").exists() == external
     loaded = Model.load(path)
     assert loaded.parameters == small().parameters
-    assert loaded.facts == {"task": "test"}
+    assert loaded.facts == Facts(Origin(task="test"))
     np.testing.assert_array_equal(outputs(loaded), outputs(small()))
     np.testing.assert_array_equal(outputs(path), outputs(small()))
 

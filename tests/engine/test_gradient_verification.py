@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -13,6 +15,7 @@ from fuseline.engine.observers import Verify
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.verification import Verifier
 
@@ -30,7 +33,8 @@ agraph (float[N,4] x, float[N,3] target) => (float loss, float[N,3] y) <float ha
 def training_model(text: str = TEXT) -> Model:
     text = text.replace("<float half", "<float[4,3] w = {%s}, float[3] b = {1,2,3}, float half")
     model = Model.from_text(text % ",".join(str(i / 7) for i in range(12)))
-    model.facts.update(train=True, loss="loss")
+    model.facts.training = replace(model.facts.training, loss="loss")
+    model.establish(Property.TRAINING)
     model.parameters.add(Parameter("layer.weight", "w", (4, 3)))
     model.parameters.add(Parameter("layer.bias", "b", (3,)))
     return model

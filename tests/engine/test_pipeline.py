@@ -15,6 +15,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline, Repeat
+from fuseline.engine.properties import Property
 from fuseline.engine.registry import Registry, registry
 from fuseline.engine.rewriting.rewriter import Rewriter
 
@@ -177,7 +178,7 @@ def test_a_failing_pass_is_reverted_and_the_rest_goes_on() -> None:
 
 def test_inference_pass_is_refused_on_a_training_graph() -> None:
     model = Model.from_text(TEXT)
-    model.facts["train"] = True
+    model.establish(Property.TRAINING)
     with pytest.raises(PassError, match="use 'test-drop-identities' instead"):
         Pipeline.of(InferenceOnly()).run(model)
 

@@ -44,7 +44,7 @@ def test_plain_module_with_a_loss_of_the_user() -> None:
         "second.weight",
         "second.bias",
     ]
-    assert model.facts["dynamic_axes"] == {"features": {"0": "batch"}, "target": {"0": "batch"}}
+    assert model.facts.interface.dynamic_axes == {"features": {"0": "batch"}, "target": {"0": "batch"}}
     assert [n.metadata_props["fuseline.module"] for n in model.nodes() if n.op_type == "Gemm"] == [
         "first",
         "second",
@@ -64,7 +64,7 @@ def test_encoder_decoder_for_inference_reads_what_was_said_so_far() -> None:
     model = export(zoo.build("t5"))
     assert [i.name for i in model.graph.inputs] == ["input_ids", "attention_mask", "decoder_input_ids"]
     assert [o.name for o in model.graph.outputs] == ["logits"]
-    assert CheckReport.from_json(model.facts["check"]).ok
+    assert CheckReport.from_json(model.facts.origin.check).ok
 
 
 def factory() -> tuple[nn.Module, dict[str, Tensor], Any]:
@@ -95,7 +95,7 @@ def test_folder_and_config(tmp_path: Path) -> None:
 
 def test_onnx_file(bert: tuple[Any, Model], tmp_path: Path) -> None:
     bert[1].save(tmp_path / "model.onnx")
-    assert export(tmp_path / "model.onnx", train=True).facts["loss"] == "loss"
+    assert export(tmp_path / "model.onnx", train=True).facts.training.loss == "loss"
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_loss_comes_first_and_logits_are_kept(bert: Pair) -> None:
     assert [o.name for o in model.graph.outputs] == ["loss", "logits"]
     assert [i.name for i in model.graph.inputs] == ["input_ids", "attention_mask", "token_type_ids", "labels"]
     assert model.training
-    assert model.facts["loss"] == "loss"
-    assert model.facts["labels"] == ["labels"]
+    assert model.facts.training.loss == "loss"
+    assert model.facts.interface.labels == ("labels",)
 
 
 def test_the_graph_is_valid_and_fits_the_runtime(bert: Pair) -> None:
@@ -69,7 +69,7 @@ def test_every_dropout_reads_the_switch(bert: Pair, gpt2: Pair) -> None:
         # Embedding, and per layer: attention weights, attention output, feed-forward output; BERT's head.
         assert len(dropouts) == 1 + 2 * 3 + (1 if "Bert" in type(module).__name__ else 0)
         assert all(n.inputs[2] is not None and n.inputs[2].name == SWITCH for n in dropouts)
-        assert model.facts["training_switch"] == SWITCH
+        assert model.facts.training.switch == SWITCH
 
 
 def test_evaluation_copy_equals_torch_in_eval_mode(gpt2: Pair) -> None:
@@ -93,7 +93,7 @@ def test_training_drops_and_evaluation_does_not(bert: Pair) -> None:
 
 
 def test_checked_on_three_shapes_with_batch_one(bert: Pair) -> None:
-    report = CheckReport.from_json(bert[1].facts["check"])
+    report = CheckReport.from_json(bert[1].facts.origin.check)
     shapes = {c.shape for c in report.checks}
     assert len(shapes) == 3
     assert any(shape.startswith("batch=1,") for shape in shapes)
@@ -104,8 +104,8 @@ def test_checked_on_three_shapes_with_batch_one(bert: Pair) -> None:
 def test_axes_have_names(bert: Pair) -> None:
     graph = bert[1].graph
     assert [str(d) for d in graph.inputs[0].shape or ()] == ["batch", "sequence"]
-    assert bert[1].facts["dynamic_axes"]["labels"] == {"0": "batch"}
-    assert bert[1].facts["inputs"]["attention_mask"]["default"] == 1
+    assert bert[1].facts.interface.dynamic_axes["labels"] == {"0": "batch"}
+    assert bert[1].facts.interface.inputs["attention_mask"].default == 1
 
 
 def test_nodes_know_module_and_source_line(bert: Pair) -> None:
@@ -126,7 +126,7 @@ def test_batch_norm_trains_and_returns_its_statistics(resnet: Pair) -> None:
     module, model = resnet
     name = "resnet.embedder.embedder.normalization.running_var"
     updated = f"{name}.updated"
-    assert model.facts["updates"][updated] == name
+    assert model.facts.training.updates[updated] == name
     batch = zoo.batch(module, 4, 7)
     before = {n: b.clone() for n, b in module.named_buffers()}
     with torch.no_grad():

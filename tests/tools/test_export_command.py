@@ -87,4 +87,4 @@ def test_progress_plugin_checks_and_time_by_phase(tmp_path: Path) -> None:
     for phase in ("load", "trace", "translate", "name", "check", "gradients"):
         assert f"{phase} " in done.stdout.split("seconds: ")[1]
     facts = json.loads(export(*words, "--json", "--no-gradients", code=0, cwd=tmp_path).stdout)
-    assert set(facts["graphs"]["out.onnx"]["timings"]) >= {"load", "trace", "translate", "check"}
+    assert set(facts["graphs"]["out.onnx"]["origin"]["timings"]) >= {"load", "trace", "translate", "check"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,10 +83,13 @@ def export_command(
             if train and check and gradients and isinstance(found, Source):
                 clock = Clock(progress)
                 with clock.phase("gradients"):
-                    model.facts["gradient_check"] = _gradients(model, found, dynamic)
-                model.facts["timings"] |= clock.seconds
+                    rows = _gradients(model, found, dynamic)
+                origin = model.facts.origin
+                model.facts.origin = replace(
+                    origin, gradient_check=tuple(rows), timings={**origin.timings, **clock.seconds}
+                )
     if as_json:
-        print_json({"output": str(output), "graphs": {name: m.facts for name, m in made.items()}})
+        print_json({"output": str(output), "graphs": {name: m.facts.to_json() for name, m in made.items()}})
     else:
         for name, model in made.items():
             _report(name, model)
@@ -105,7 +109,7 @@ def _gradients(model: Model, source: Source, dynamic: bool) -> list[dict[str, An
 def _gradients_hold(model: Model) -> bool:
     from fuseline.exporters.verify import CheckReport
 
-    return CheckReport.from_json(model.facts.get("gradient_check", ())).ok
+    return CheckReport.from_json(model.facts.origin.gradient_check).ok
 
 
 @contextmanager
@@ -123,24 +127,24 @@ def _progress(*, quiet: bool) -> Iterator[Progress]:
 def _report(name: str, model: Model) -> None:
     from fuseline.exporters.verify import CheckReport
 
-    facts = model.facts
+    origin = model.facts.origin
     trained = sum(1 for p in model.parameters if p.trainable)
     tied = sum(1 for p in model.parameters if p.value) - len({p.value for p in model.parameters if p.value})
     console.print(
-        f"[bold]{name}[/bold]: {facts.get('architecture', 'an ONNX file')}, "
+        f"[bold]{name}[/bold]: {origin.architecture or 'an ONNX file'}, "
         f"{sum(1 for _ in model.graph)} nodes, {len(model.parameters)} parameters and buffers "
         f"({trained} trainable, {tied} tied names), opset {model.opset()}"
     )
-    if facts.get("check"):
-        console.print(_check_table("outputs against torch", CheckReport.from_json(facts["check"])))
-    if facts.get("gradient_check"):
-        report = CheckReport.from_json(facts["gradient_check"])
+    if origin.check:
+        console.print(_check_table("outputs against torch", CheckReport.from_json(origin.check)))
+    if origin.gradient_check:
+        report = CheckReport.from_json(origin.gradient_check)
         console.print(_check_table("gradients against torch, the worst of each shape", report))
-    for note in facts.get("notes", ()):
+    for note in origin.notes:
         console.print(f"[yellow]note[/yellow] {note}")
-    timings = facts.get("timings")
-    if timings:
-        console.print("seconds: " + ", ".join(f"{phase} {spent:.1f}" for phase, spent in timings.items()))
+    if origin.timings:
+        spent = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in origin.timings.items())
+        console.print(f"seconds: {spent}")
 
 
 def _check_table(title: str, report: CheckReport) -> Any:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fuseline.engine.errors import FuselineError
+from fuseline.engine.facts import DeclaredInput
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import gradient_name
@@ -134,7 +135,7 @@ class Bridge:
         facts = runners[0].model.facts
         feeds = complete(call.tensors, _declared(runners[0].model))
         factor = self._factor(call) if labelled else 1.0
-        outputs = [o for o in facts["outputs"] if o not in facts.get("updates", {})]
+        outputs = [o for o in facts.interface.outputs if o not in facts.training.updates]
         if training:
             results = self._train(runners, feeds, outputs, factor)
         else:
@@ -189,7 +190,7 @@ class Bridge:
             factor=factor,
             outer=self._last.outer if self._last is not None else 1.0,
             exact=self._compiler.settings.precision == "fp16",
-            updates=runners[0].model.facts.get("updates", {}),
+            updates=runners[0].model.facts.training.updates,
             split=lambda: self._ready("split-loss"),
             was_split=self._last is not None and self._last.was_split,
         )
@@ -310,10 +311,10 @@ class Bridge:
         )
 
 
-def _declared(graph: Model) -> dict[str, Any]:
+def _declared(graph: Model) -> dict[str, DeclaredInput]:
     """The declared inputs that this graph has."""
     held = {value.name for value in graph.graph.inputs}
-    return {name: declared for name, declared in graph.facts["inputs"].items() if name in held}
+    return {name: declared for name, declared in graph.facts.interface.inputs.items() if name in held}
 
 
 def _own_forward(model: nn.Module) -> Any:

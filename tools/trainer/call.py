@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fuseline.engine.facts import DeclaredInput
+
 __all__ = ["Call", "Unsuited", "complete", "read_call"]
 
 ITEMS = "num_items_in_batch"
@@ -65,14 +67,14 @@ def _named(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[
     return named
 
 
-def complete(tensors: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+def complete(tensors: Mapping[str, Tensor], inputs: Mapping[str, DeclaredInput]) -> dict[str, Tensor]:
     """The feeds, with their declared defaults for inputs that the caller left out."""
     unknown = [name for name in tensors if name not in inputs]
     if unknown:
         raise Unsuited(f"the argument {unknown[0]!r} is no input of the graph")
     sizes: dict[str, int] = {}
     for name, tensor in tensors.items():
-        for axis, size in zip(inputs[name]["axes"], tensor.shape, strict=False):
+        for axis, size in zip(inputs[name].axes, tensor.shape, strict=False):
             if isinstance(axis, str):
                 sizes.setdefault(axis, size)
     return dict(tensors) | {
@@ -80,8 +82,8 @@ def complete(tensors: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> dict[s
     }
 
 
-def _default(name: str, declared: Mapping[str, Any], sizes: Mapping[str, int]) -> Tensor:
-    value, axes = declared["default"], declared["axes"]
+def _default(name: str, declared: DeclaredInput, sizes: Mapping[str, int]) -> Tensor:
+    value, axes = declared.default, declared.axes
     if value is None or any(isinstance(a, str) and a not in sizes for a in axes):
         raise Unsuited(f"the input {name!r} was not given")
     return torch.full([sizes[a] if isinstance(a, str) else a for a in axes], value)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
 
 from fuseline import kernels
-from fuseline.engine.constants import FED
 from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
+from fuseline.engine.properties import Property
 from fuseline.engine.registry import registry
 from fuseline.exporters import export, to_evaluation
 from fuseline.tools.trainer.cache import CompileCache, code_version, digest
@@ -157,7 +157,7 @@ class Compiler:
             pipeline = Pipeline((*pipeline.stages, *Pipeline.parse(then).stages))
         self.counts["pipelines"] += 1
         fed = model.clone()
-        fed.facts[FED] = True
+        fed.facts.interface = replace(fed.facts.interface, fed=True)
         apart = [] if loss_alone else [p.name for p in pipeline.passes() if p.name in _FOR_LOSS_ALONE]
         result = pipeline.run(fed, self._observers(label), disable=apart)
         self.records[label] = result.records
@@ -252,7 +252,7 @@ def _before_gradient(pipeline: Pipeline) -> Pipeline:
 def _differentiates(stage: Stage) -> bool:
     if isinstance(stage, Repeat):
         return any(_differentiates(s) for s in stage.stages)
-    return "differentiated" in stage.ensures
+    return Property.DIFFERENTIATED in stage.ensures
 
 
 def _kernels_version() -> str:

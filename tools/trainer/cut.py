@@ -24,7 +24,7 @@ def cut(model: Model) -> tuple[Model, Model]:
     graph = model.graph
     seeds = {v.name for v in graph.inputs}
     outputs = [v for v in graph.outputs if output_gradient(v.name or "") in seeds or v.name == OWN_LOSS]
-    updates = [v for v in graph.outputs if v.name in model.facts.get("updates", {})]
+    updates = [v for v in graph.outputs if v.name in model.facts.training.updates]
     gradients = [v for v in graph.outputs if v not in outputs and v not in updates and v.name != OBJECTIVE]
     first = _ancestors([*outputs, *updates])
     second = _ancestors(gradients) - first

@@ -18,7 +18,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 from fuseline.engine import runtime
 from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
-from fuseline.engine.training.forward import SEED
+from fuseline.engine.training.dropout import SEED
 from fuseline.engine.training.seeds import seed_runtime
 
 __all__ = ["LEVEL", "Runner", "with_weights", "without_weights"]

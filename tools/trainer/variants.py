@@ -6,10 +6,13 @@ loss of the user's own).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from fuseline.engine.model import Model
+from fuseline.engine.properties import Property
 from fuseline.engine.training.forward import only_outputs
 
 __all__ = ["OBJECTIVE", "OWN_LOSS", "only_loss", "output_gradient", "with_output_gradients", "without_loss"]
@@ -26,9 +29,9 @@ def output_gradient(output: str) -> str:
 
 def only_loss(model: Model) -> Model:
     """A copy that gives the loss, and of the other outputs only the new values of buffers."""
-    loss = model.facts["loss"]
-    copy = only_outputs(model, {loss, *model.facts.get("updates", {})})
-    copy.facts["outputs"] = [loss]
+    loss = str(model.facts.training.loss)
+    copy = only_outputs(model, {loss, *model.facts.training.updates})
+    copy.facts.interface = replace(copy.facts.interface, outputs=(loss,))
     return copy
 
 
@@ -36,16 +39,18 @@ def without_loss(model: Model) -> Model:
     """A copy that ends in the model's outputs: the loss and the labels are gone."""
     copy = model.clone()
     graph = copy.graph
-    loss = copy.facts.pop("loss", None)
+    loss = copy.facts.training.loss
     kept = [v for v in graph.outputs if v.name != loss]
     graph.outputs.clear()
     graph.outputs.extend(kept)
     RemoveUnusedNodesPass()(copy.ir)
-    labels = set(copy.facts.pop("labels", ()))
+    labels = copy.facts.interface.labels
     for value in list(graph.inputs):
         if value.name in labels and not value.uses():
             graph.inputs.remove(value)
-    copy.facts["outputs"] = [v.name for v in kept]
+    copy.facts.training = replace(copy.facts.training, loss=None)
+    names = tuple(str(v.name) for v in kept)
+    copy.facts.interface = replace(copy.facts.interface, labels=(), outputs=names)
     return copy
 
 
@@ -54,14 +59,14 @@ def with_output_gradients(model: Model) -> Model:
     copy = model.clone()
     graph = copy.graph
     terms: list[ir.Value] = []
-    updates = copy.facts.get("updates", {})
+    updates = copy.facts.training.updates
     for output in [o for o in graph.outputs if o.name not in updates]:
         assert output.name is not None
         incoming = ir.Value(
             name=output_gradient(output.name), type=ir.TensorType(ir.DataType.FLOAT), shape=output.shape
         )
         graph.inputs.append(incoming)
-        if output.name == model.facts.get("loss"):
+        if output.name == model.facts.training.loss:
             output.name = OWN_LOSS
         product = ir.node("Mul", [output, incoming], name=f"{OBJECTIVE}/{output.name}/Mul")
         total = ir.node("ReduceSum", product.outputs, {"keepdims": 0}, name=f"{OBJECTIVE}/{output.name}/Sum")
@@ -75,6 +80,7 @@ def with_output_gradients(model: Model) -> Model:
     objective.name, objective.shape = OBJECTIVE, ir.Shape([])
     objective.type = ir.TensorType(ir.DataType.FLOAT)
     graph.outputs.append(objective)
-    copy.facts |= {"loss": OBJECTIVE, "train": True}
+    copy.facts.training = replace(copy.facts.training, loss=OBJECTIVE)
+    copy.establish(Property.TRAINING)
     copy.name_everything()
     return copy

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context
-from fuseline.engine.training.forward import SEED
+from fuseline.engine.training.dropout import next_stream, seed_input
 
 __all__ = ["dropout_inputs"]
 
@@ -20,17 +19,5 @@ def dropout_inputs(op: Builder, context: Context, ratio: Any, training: Any) -> 
         rate = context.scalar(ratio) or 0.0
     if rate == 0.0:
         return op.constant(np.zeros(1, np.float32), "ratio"), op.constant(np.zeros(1, np.int64), "seed"), 0
-    seed = _seed(context)
-    # Nodes that share a stream would drop the same elements.
-    taken = [n.attributes["stream"].as_int() for n, _ in seed.uses() if "stream" in n.attributes]
-    return op.constant(np.array([rate], np.float32), "ratio"), seed, max(taken, default=0) + 1
-
-
-def _seed(context: Context) -> ir.Value:
-    graph = context.model.graph
-    for value in graph.inputs:
-        if value.name == SEED:
-            return value
-    made = ir.Value(name=SEED, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
-    graph.inputs.append(made)
-    return made
+    constant = op.constant(np.array([rate], np.float32), "ratio")
+    return constant, seed_input(context.model), next_stream(context.model)

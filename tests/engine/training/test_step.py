@@ -11,6 +11,7 @@ from fuseline.engine.errors import FuselineError, ModelError
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.properties import Property
 from fuseline.engine.training.devices import providers_for
 from fuseline.engine.training.forward import only_outputs
 from fuseline.engine.training.optimizer import updates
@@ -69,7 +70,7 @@ def exported(net: Net, pipeline: str, text: str = TEXT) -> Model:
     model = Model.from_text(text.replace("logits)\n", f"logits)\n<{declared}>\n", 1))
     for name, value in NAMES.items():
         model.parameters.add(Parameter(name=name, value=value, shape=parameters[value].shape))
-    model.facts["train"] = True
+    model.establish(Property.TRAINING)
     return Pipeline.parse(pipeline).run(model).model
 
 

@@ -8,6 +8,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline, Repeat
+from fuseline.engine.properties import Property
 from fuseline.engine.registry import registry
 
 MODEL = """<ir_version: 10, opset_import: ["" : 18]>
@@ -43,7 +44,7 @@ def model() -> Model:
     for name, (value, shape) in TRAINABLE.items():
         made.parameters.add(Parameter(name, value, shape))
     made.parameters.add(Parameter("frozen", "frozen", (2,), trainable=False))
-    made.facts["train"] = True
+    made.establish(Property.TRAINING)
     return made
 
 

@@ -8,6 +8,7 @@ import pytest
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.properties import Property
 from fuseline.engine.runtime import run, session
 
 pytestmark = pytest.mark.native
@@ -76,7 +77,7 @@ def _model(body: str) -> Model:
     )
     for name, shape in used.items():
         model.parameters.add(Parameter(name, name, shape))
-    model.facts["train"] = True
+    model.establish(Property.TRAINING)
     return model
 
 
