@@ -6,25 +6,17 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from fuseline.engine.nodes import STANDARD_DOMAINS, has_references, is_op, subgraphs
+from fuseline.engine.nodes import has_references, is_op, is_standard, subgraphs
+from fuseline.engine.operators import record
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.engine.shapes.rules import RULES as COMMON_RULES
-from fuseline.engine.shapes.rules import Site, Typing
-from fuseline.engine.shapes.rules_nn import convolution, global_pooling
 from fuseline.engine.shapes.schema import infer_from_schema
+from fuseline.engine.shapes.site import Site, Typing
 from fuseline.engine.shapes.values import ShapeValues
 
 __all__ = ["infer"]
 
 # Before opset 7 elementwise operators broadcast by attribute.
 _OLDEST_FOR_RULES = 7
-RULES = {
-    **COMMON_RULES,
-    "Conv": convolution,
-    "GlobalAveragePool": global_pooling,
-    "GlobalMaxPool": global_pooling,
-}
-_LIKE_FIRST_INPUT = {"Gelu", "FastGelu", "QuickGelu", "BiasGelu", "BiasSplitGelu"}
 
 
 def infer(node: ir.Node, values: ShapeValues) -> Sequence[Typing] | None:
@@ -34,18 +26,14 @@ def infer(node: ir.Node, values: ShapeValues) -> Sequence[Typing] | None:
     """
     if node.op_type == "Constant" or has_references(node):
         return _constant(node)
-    if node.domain not in STANDARD_DOMAINS:
-        alike = node.domain == "com.microsoft" and node.op_type in _LIKE_FIRST_INPUT
-        return RULES["Identity"](Site(node, values)) if alike else None
     if is_op(node, "If"):
         return _branches(node)
     if any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
         return None
-    opset = values.opset(node)
-    rule = RULES.get(node.op_type)
-    if rule is not None and opset >= _OLDEST_FOR_RULES:
-        return rule(Site(node, values))
-    return infer_from_schema(values.model, node, opset)
+    operator, opset = record(node), values.opset(node)
+    if operator is not None and operator.shape is not None and opset >= _OLDEST_FOR_RULES:
+        return operator.shape(Site(node, values))
+    return infer_from_schema(values.model, node, opset) if is_standard(node) else None
 
 
 def _constant(node: ir.Node) -> list[Typing] | None:

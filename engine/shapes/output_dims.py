@@ -6,8 +6,9 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import has_references
+from fuseline.engine.operators import record
 from fuseline.engine.shapes.dims import Dims, dims_of
-from fuseline.engine.shapes.rules import RULES, Site
+from fuseline.engine.shapes.site import Site
 from fuseline.engine.shapes.values import ShapeValues
 
 __all__ = ["output_dims"]
@@ -20,8 +21,8 @@ def output_dims(model: Model, node: ir.Node) -> Dims | None:
     """
     output = node.outputs[0]
     declared = dims_of(output) if not output.is_graph_output() else None
-    rule = RULES.get(node.op_type)
-    if rule is None or has_references(node):
+    operator = record(node)
+    if operator is None or operator.shape is None or has_references(node):
         return declared
-    found = rule(Site(node, ShapeValues(model)))[0][1]
+    found = next(iter(operator.shape(Site(node, ShapeValues(model)))))[1]
     return found if found is not None and None not in found else declared

@@ -1,55 +1,50 @@
 """Output types and shapes of the common operators, with symbolic dimensions.
 
 A rule gets the node with what is known of its inputs and returns one (dtype, dims) per output; None stands
-for what it cannot tell. Operators without a rule go to ONNX's own inference (`schema_inference`).
+for what it cannot tell. The operators' records name their rules; those without one go to ONNX's own
+inference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from fuseline.engine.shapes import dims
 from fuseline.engine.shapes.dims import Dim, Dims
-from fuseline.engine.shapes.values import ShapeValues
+from fuseline.engine.shapes.site import Site, Typing
 
-__all__ = ["RULES", "Site", "Typing", "broadcast"]
+__all__ = [
+    "broadcast",
+    "cast",
+    "comparison",
+    "concat",
+    "constant_of_shape",
+    "dropout",
+    "elementwise",
+    "expand",
+    "flatten",
+    "gather",
+    "gemm",
+    "matmul",
+    "normalization",
+    "predicate",
+    "reduce_",
+    "reshape",
+    "reshaped",
+    "same",
+    "shape",
+    "size",
+    "slice_",
+    "split",
+    "squeeze",
+    "transpose",
+    "unsqueeze",
+    "where",
+]
 
-Typing = tuple[ir.DataType | None, Dims | None]
 BOOL, INT64 = ir.DataType.BOOL, ir.DataType.INT64
-
-
-@dataclass(frozen=True)
-class Site:
-    """A node and what is known around it."""
-
-    node: ir.Node
-    values: ShapeValues
-
-    def value(self, index: int) -> ir.Value | None:
-        return self.node.inputs[index] if index < len(self.node.inputs) else None
-
-    def dims(self, index: int = 0) -> Dims | None:
-        return dims.dims_of(self.value(index))
-
-    def dtype(self, index: int = 0) -> ir.DataType | None:
-        value = self.value(index)
-        return value.dtype if value is not None else None
-
-    def numbers(self, index: int) -> tuple[int, ...] | None:
-        return self.values.numbers(self.value(index))
-
-    def attribute(self, name: str, default: int) -> int:
-        return self.node.attributes.get_int(name, default)
-
-    @property
-    def opset(self) -> int:
-        return self.values.opset(self.node)
-
-
-Rule = Callable[[Site], Sequence[Typing]]
 
 
 def broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
@@ -294,40 +289,3 @@ def normalization(site: Site) -> list[Typing]:
 def dropout(site: Site) -> list[Typing]:
     mask = BOOL if site.opset >= 10 else site.dtype()
     return [(site.dtype(), site.dims()), (mask, site.dims())][: len(site.node.outputs)]
-
-
-_SAME = """Identity Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Floor Ceil Round Reciprocal Softmax LogSoftmax
-Clip LeakyRelu Elu Selu HardSigmoid HardSwish Softplus Softsign Gelu Mish Sin Cos Not Sign CumSum Trilu
-ThresholdedRelu Celu BitwiseNot Tan Atan Asin Acos Sinh Cosh Swish LRN InstanceNormalization
-LpNormalization ScatterND ScatterElements"""
-_ELEMENTWISE = "Add Sub Mul Div Pow Min Max Mod Sum Mean And Or Xor PRelu BitwiseAnd BitwiseOr BitwiseXor"
-_COMPARISON = "Equal Less Greater LessOrEqual GreaterOrEqual"
-_REDUCE = """ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum
-ReduceLogSumExp ReduceSumSquare"""
-
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(_SAME.split(), same),
-    **dict.fromkeys(_ELEMENTWISE.split(), elementwise),
-    **dict.fromkeys(_COMPARISON.split(), comparison),
-    **dict.fromkeys(_REDUCE.split(), reduce_),
-    **dict.fromkeys(("LayerNormalization", "BatchNormalization", "GroupNormalization"), normalization),
-    **dict.fromkeys(("IsNaN", "IsInf"), predicate),
-    "Where": where,
-    "Cast": cast,
-    "Shape": shape,
-    "Size": size,
-    "Gather": gather,
-    "Concat": concat,
-    "Reshape": reshape,
-    "Flatten": flatten,
-    "Transpose": transpose,
-    "Squeeze": squeeze,
-    "Unsqueeze": unsqueeze,
-    "Expand": expand,
-    "ConstantOfShape": constant_of_shape,
-    "Slice": slice_,
-    "Split": split,
-    "MatMul": matmul,
-    "Gemm": gemm,
-    "Dropout": dropout,
-}

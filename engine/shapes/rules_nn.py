@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fuseline.engine.shapes import dims
 from fuseline.engine.shapes.dims import Dim
-from fuseline.engine.shapes.rules import Site, Typing
+from fuseline.engine.shapes.site import Site, Typing
 
 __all__ = ["convolution", "global_pooling"]
 

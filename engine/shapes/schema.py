@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.shapes.dims import Dim
-from fuseline.engine.shapes.rules import Typing
+from fuseline.engine.shapes.site import Typing
 
 __all__ = ["infer_from_schema"]
 

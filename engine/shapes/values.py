@@ -6,35 +6,16 @@ known. A scalar is a one-element tuple with `rank` 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import STANDARD_DOMAINS, has_references, opset_of
-from fuseline.engine.shapes import dims
-from fuseline.engine.shapes.dims import Dim, Dims
+from fuseline.engine.nodes import has_references, opset_of
+from fuseline.engine.operators import record
+from fuseline.engine.shapes.known import Known
+from fuseline.engine.shapes.value_rules import INTEGERS, LARGEST
 
-__all__ = ["Known", "ShapeValues"]
-
-_LARGEST = 64
-_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
-
-
-@dataclass(frozen=True)
-class Known:
-    """The elements of an integer tensor of rank 0 or 1."""
-
-    items: Dims
-    rank: int = 1
-
-    @property
-    def numbers(self) -> tuple[int, ...] | None:
-        """The elements if all are numbers."""
-        return dims.known(self.items)
+__all__ = ["ShapeValues"]
 
 
 class ShapeValues:
@@ -57,11 +38,11 @@ class ShapeValues:
 
     def visit(self, node: ir.Node) -> Known | None:
         """Learn what the node's output holds."""
-        rule = _RULES.get(node.op_type)
-        if rule is None or node.domain not in STANDARD_DOMAINS or has_references(node):
+        operator = record(node)
+        if operator is None or operator.content is None or has_references(node):
             return None
-        found = rule(self, node)
-        if found is not None and len(found.items) <= _LARGEST:
+        found = operator.content(self, node)
+        if found is not None and len(found.items) <= LARGEST:
             self._known[node.outputs[0]] = found
             return found
         return None
@@ -83,181 +64,9 @@ class ShapeValues:
         return self.numbers(node.inputs[1])
 
     def _constant(self, value: ir.Value) -> Known | None:
-        if value.dtype not in _INTEGERS and value.dtype is not None:
+        if value.dtype not in INTEGERS and value.dtype is not None:
             return None
-        array = constant(self.model, value, at_most=_LARGEST)
+        array = constant(self.model, value, at_most=LARGEST)
         if array is None or array.ndim > 1 or array.dtype.kind not in "iu":
             return None
         return Known(tuple(int(i) for i in array.reshape(-1)), array.ndim)
-
-
-def _shape(values: ShapeValues, node: ir.Node) -> Known | None:
-    found = dims.dims_of(node.inputs[0])
-    if found is None:
-        return None
-    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(found))
-    return Known(found[start:end])
-
-
-def _size(values: ShapeValues, node: ir.Node) -> Known | None:
-    found = dims.dims_of(node.inputs[0])
-    return Known((dims.product(found),), 0) if found is not None else None
-
-
-def _same(values: ShapeValues, node: ir.Node) -> Known | None:
-    return values[node.inputs[0]]
-
-
-def _cast(values: ShapeValues, node: ir.Node) -> Known | None:
-    to = node.attributes.get_int("to", 0)
-    return values[node.inputs[0]] if to in (ir.DataType.INT64, ir.DataType.INT32) else None
-
-
-def _gather(values: ShapeValues, node: ir.Node) -> Known | None:
-    data, indices = values[node.inputs[0]], values[node.inputs[1]]
-    numbers = indices.numbers if indices is not None else None
-    if data is None or data.rank != 1 or indices is None or numbers is None:
-        return None
-    size = len(data.items)
-    if any(not -size <= i < size for i in numbers):
-        return None
-    return Known(tuple(data.items[i] for i in numbers), indices.rank)
-
-
-def _concat(values: ShapeValues, node: ir.Node) -> Known | None:
-    parts = [values[v] for v in node.inputs]
-    items: list[Dim] = []
-    for part in parts:
-        if part is None or part.rank != 1:
-            return None
-        items.extend(part.items)
-    return Known(tuple(items))
-
-
-def _slice(values: ShapeValues, node: ir.Node) -> Known | None:
-    data = values[node.inputs[0]]
-    if data is None or data.rank != 1:
-        return None
-    if values.opset(node) < 10:
-        starts: tuple[int, ...] | None = tuple(node.attributes.get_ints("starts", ()))
-        ends: tuple[int, ...] | None = tuple(node.attributes.get_ints("ends", ()))
-        steps: tuple[int, ...] | None = (1,)
-    else:
-        starts, ends = values.numbers(node.inputs[1]), values.numbers(node.inputs[2])
-        step = node.inputs[4] if len(node.inputs) > 4 else None
-        steps = values.numbers(step) if step is not None else (1,)
-    if starts is None or ends is None or steps is None or len(starts) != 1 or steps[0] < 1:
-        return None
-    return Known(data.items[starts[0] : ends[0] : steps[0]])
-
-
-def _squeeze(values: ShapeValues, node: ir.Node) -> Known | None:
-    data, axes = values[node.inputs[0]], values.axes(node)
-    if data is None or axes is None:
-        return None
-    if data.rank == 1 and len(data.items) == 1:
-        return Known(data.items, 0)
-    return data if not axes and data.rank == 1 else None
-
-
-def _unsqueeze(values: ShapeValues, node: ir.Node) -> Known | None:
-    data, axes = values[node.inputs[0]], values.axes(node)
-    return Known(data.items) if data is not None and data.rank == 0 and axes in ((0,), (-1,)) else None
-
-
-def _reshape(values: ShapeValues, node: ir.Node) -> Known | None:
-    data, target = values[node.inputs[0]], values.numbers(node.inputs[1])
-    if data is None or target is None or len(target) > 1:
-        return None
-    return Known(data.items, len(target))
-
-
-def _constant_of_shape(values: ShapeValues, node: ir.Node) -> Known | None:
-    shape = values.numbers(node.inputs[0])
-    if shape is None or len(shape) > 1:
-        return None
-    count, value = shape[0] if shape else 1, node.attributes.get_tensor("value")
-    if count > _LARGEST or value is None or value.dtype not in _INTEGERS:
-        return None
-    return Known((int(value.numpy().reshape(-1)[0]),) * count, len(shape))
-
-
-def _elementwise(operation: Callable[[Dim, Dim], Dim]) -> Callable[[ShapeValues, ir.Node], Known | None]:
-    def rule(values: ShapeValues, node: ir.Node) -> Known | None:
-        a, b = values[node.inputs[0]], values[node.inputs[1]]
-        if a is None or b is None:
-            return None
-        count = max(len(a.items), len(b.items))
-        if {len(a.items), len(b.items)} - {1, count}:
-            return None
-        left = a.items * count if len(a.items) == 1 else a.items
-        right = b.items * count if len(b.items) == 1 else b.items
-        return Known(tuple(map(operation, left, right)), max(a.rank, b.rank))
-
-    return rule
-
-
-def _divide(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int):
-        return int(np.trunc(a / b)) if b else None
-    return dims.divide(a, b)
-
-
-def _reduce_prod(values: ShapeValues, node: ir.Node) -> Known | None:
-    data = values[node.inputs[0]]
-    if data is None or data.rank != 1 or bool(node.attributes.get_int("noop_with_empty_axes", 0)):
-        return None
-    return Known((dims.product(data.items),), int(node.attributes.get_int("keepdims", 1)))
-
-
-def _where(values: ShapeValues, node: ir.Node) -> Known | None:
-    """Where(Equal(a, b), x, y): exporters compute the target of Expand this way."""
-    condition = node.inputs[0].producer() if node.inputs[0] is not None else None
-    if condition is None or condition.op_type != "Equal":
-        return None
-    a, b = values[condition.inputs[0]], values[condition.inputs[1]]
-    x, y = values[node.inputs[1]], values[node.inputs[2]]
-    if a is None or b is None or x is None or y is None:
-        return None
-    count = max(len(k.items) for k in (a, b, x, y))
-    rows = [k.items * count if len(k.items) == 1 else k.items for k in (a, b, x, y)]
-    if any(len(r) != count for r in rows):
-        return None
-    chosen = tuple(_choose(*column) for column in zip(*rows, strict=True))
-    return Known(chosen, max(k.rank for k in (a, b, x, y)))
-
-
-def _choose(a: Dim, b: Dim, x: Dim, y: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int):
-        return x if a == b else y
-    if a is not None and a == b:
-        return x
-    if _never_equal(a, b) or _never_equal(b, a):
-        return y
-    return x if x == y else None
-
-
-def _never_equal(dim: Dim, number: Dim) -> bool:
-    """A dimension, or a sum of them, is never negative."""
-    return isinstance(dim, str) and "-" not in dim and isinstance(number, int) and number < 0
-
-
-_RULES: dict[str, Callable[[ShapeValues, ir.Node], Known | None]] = {
-    "Shape": _shape,
-    "Size": _size,
-    "Identity": _same,
-    "Cast": _cast,
-    "Gather": _gather,
-    "Concat": _concat,
-    "Slice": _slice,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Reshape": _reshape,
-    "ConstantOfShape": _constant_of_shape,
-    "Add": _elementwise(dims.add),
-    "Sub": _elementwise(dims.subtract),
-    "Mul": _elementwise(dims.multiply),
-    "Div": _elementwise(_divide),
-    "ReduceProd": _reduce_prod,
-    "Where": _where,
-}

@@ -13,8 +13,9 @@ from fuseline.engine.nodes import function_graphs, has_references, is_op
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import Dims, dims_of
+from fuseline.engine.shapes.known import Known
 from fuseline.engine.shapes.output_dims import output_dims
-from fuseline.engine.shapes.values import Known, ShapeValues
+from fuseline.engine.shapes.values import ShapeValues
 from fuseline.passes.folding.materialize import new_constant
 
 __all__ = ["CollapseShapeArithmetic"]

@@ -12,7 +12,8 @@ import onnx_ir as ir
 from fuseline.engine import runtime
 from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
-from fuseline.passes.folding.numpy_operators import OPERATORS, Operands
+from fuseline.engine.operators import record
+from fuseline.engine.operators.evaluation import Operands
 
 __all__ = ["evaluate"]
 
@@ -21,10 +22,11 @@ Array = npt.NDArray[Any]
 
 def evaluate(model: Model, node: ir.Node, inputs: Sequence[Array | None], opset: int) -> list[Array] | None:
     """The node's outputs, or None if nobody can compute them."""
-    operator = OPERATORS.get(node.op_type)
-    if operator is not None and all(a is None or a.dtype.kind in "fiub" for a in inputs):
+    operator = record(node)
+    rule = operator.evaluate if operator is not None else None
+    if rule is not None and all(a is None or a.dtype.kind in "fiub" for a in inputs):
         with np.errstate(all="ignore"):
-            made = operator(Operands(node, inputs, opset))
+            made = rule(Operands(node, inputs, opset))
         if made is not None:
             return made if isinstance(made, list) else [made]
     return _run(model, node, inputs)

@@ -8,10 +8,11 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant, is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_op, nodes_of
+from fuseline.engine.operators import record
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.engine.shapes.rules import RULES, same
+from fuseline.engine.shapes.rules import same
 from fuseline.passes.folding.materialize import new_constant
 
 __all__ = ["ForceIfByRank"]
@@ -88,6 +89,7 @@ def _needed_by(model: Model, user: ir.Node, index: int, steps: int) -> int | Non
         if axes is None or needed is None:
             return None
         return needed - axes.size if user.op_type == "Unsqueeze" else needed + axes.size
-    if user.domain == "" and RULES.get(user.op_type) is same:
+    operator = record(user)
+    if operator is not None and operator.shape is same:
         return _needed_rank(model, user.outputs[0], steps - 1)
     return None

@@ -1,6 +1,7 @@
-"""Operators of constant folding in numpy: those that exporters leave behind by the hundred.
+"""Operators in numpy, for constant folding: those that exporters leave behind by the hundred.
 
-Each returns the output, a list of outputs, or None to decline a case that is left to ONNX Runtime.
+Records name them as `evaluate`. Each returns the output, a list of outputs, or None to decline a case that is
+left to ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -13,7 +14,32 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-__all__ = ["OPERATORS", "Operands"]
+__all__ = [
+    "Made",
+    "Operands",
+    "binary",
+    "cast",
+    "concat",
+    "constant_of_shape",
+    "div",
+    "expand",
+    "flatten",
+    "gather",
+    "identity",
+    "range_",
+    "reduction",
+    "reshape",
+    "shape",
+    "size",
+    "slice_",
+    "split",
+    "squeeze",
+    "transpose",
+    "unary",
+    "unsqueeze",
+    "variadic",
+    "where",
+]
 
 Array = npt.NDArray[Any]
 Made = Array | list[Array] | None
@@ -46,14 +72,22 @@ class Operands:
         return self.node.attributes.get_int(name, default)
 
 
-def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Operands], Made]:
+def identity(o: Operands) -> Made:
+    return o[0]
+
+
+def size(o: Operands) -> Made:
+    return np.asarray(o[0].size, np.int64)
+
+
+def binary(function: Callable[[Array, Array], Array]) -> Callable[[Operands], Made]:
     def operator(o: Operands) -> Made:
         return np.asarray(function(o[0], o[1])) if o.opset >= 7 else None
 
     return operator
 
 
-def _unary(function: Callable[[Array], Array]) -> Callable[[Operands], Made]:
+def unary(function: Callable[[Array], Array]) -> Callable[[Operands], Made]:
     def operator(o: Operands) -> Made:
         return np.asarray(function(o[0]), dtype=o[0].dtype)
 
@@ -69,13 +103,13 @@ def _divide(a: Array, b: Array) -> Array:
     return np.asarray(quotient + inexact, dtype=a.dtype)
 
 
-def _div(o: Operands) -> Made:
+def div(o: Operands) -> Made:
     if o.opset < 7 or (o[1].dtype.kind != "f" and not o[1].all()):
         return None
     return _divide(o[0], o[1])
 
 
-def _cast(o: Operands) -> Made:
+def cast(o: Operands) -> Made:
     dtype = ir.DataType(o.attribute("to", 1))
     if dtype == ir.DataType.STRING or o[0].dtype.kind not in "fiub":
         return None
@@ -95,7 +129,7 @@ def _fits(array: Array, target: np.dtype[Any]) -> bool:
     )
 
 
-def _reshape(o: Operands) -> Made:
+def reshape(o: Operands) -> Made:
     target = o.integers(1, "shape")
     if target is None:
         return None
@@ -106,32 +140,32 @@ def _reshape(o: Operands) -> Made:
     return o[0].reshape(target) if -1 not in target or o[0].size else None
 
 
-def _transpose(o: Operands) -> Made:
+def transpose(o: Operands) -> Made:
     return np.ascontiguousarray(o[0].transpose(o.node.attributes.get_ints("perm")))
 
 
-def _squeeze(o: Operands) -> Made:
+def squeeze(o: Operands) -> Made:
     axes = o.integers(1, "axes")
     return o[0].squeeze(None if axes is None else tuple(axes))
 
 
-def _unsqueeze(o: Operands) -> Made:
+def unsqueeze(o: Operands) -> Made:
     axes = o.integers(1, "axes")
     return np.expand_dims(o[0], tuple(axes)) if axes is not None else None
 
 
-def _flatten(o: Operands) -> Made:
+def flatten(o: Operands) -> Made:
     axis = o.attribute("axis", 1)
     axis = axis + o[0].ndim if axis < 0 else axis
     return o[0].reshape(int(np.prod(o[0].shape[:axis])), -1) if o[0].size else None
 
 
-def _concat(o: Operands) -> Made:
+def concat(o: Operands) -> Made:
     axis = o.node.attributes.get_int("axis")
     return np.concatenate([o[i] for i in range(len(o.inputs))], axis=axis) if axis is not None else None
 
 
-def _gather(o: Operands) -> Made:
+def gather(o: Operands) -> Made:
     axis, indices = o.attribute("axis", 0), o[1]
     if o[0].ndim == 0 or (indices.size and not _in_range(indices, o[0].shape[axis])):
         return None
@@ -142,7 +176,7 @@ def _in_range(indices: Array, size: int) -> bool:
     return bool(indices.min() >= -size and indices.max() < size)
 
 
-def _slice(o: Operands) -> Made:
+def slice_(o: Operands) -> Made:
     starts, ends = o.integers(1, "starts"), o.integers(2, "ends")
     if starts is None or ends is None:
         return None
@@ -155,7 +189,7 @@ def _slice(o: Operands) -> Made:
     return np.ascontiguousarray(o[0][tuple(index)])
 
 
-def _split(o: Operands) -> Made:
+def split(o: Operands) -> Made:
     axis, count = o.attribute("axis", 0), len(o.node.outputs)
     size = o[0].shape[axis]
     sizes = o.integers(1, "split") or ([size // count] * count if size % count == 0 else None)
@@ -164,29 +198,29 @@ def _split(o: Operands) -> Made:
     return [np.ascontiguousarray(p) for p in np.split(o[0], np.cumsum(sizes)[:-1], axis=axis)]
 
 
-def _expand(o: Operands) -> Made:
+def expand(o: Operands) -> Made:
     return np.broadcast_to(o[0], np.broadcast_shapes(o[0].shape, tuple(o[1])))
 
 
-def _constant_of_shape(o: Operands) -> Made:
+def constant_of_shape(o: Operands) -> Made:
     value = o.node.attributes.get_tensor("value")
     element = value.numpy().reshape(()) if value is not None else np.zeros((), np.float32)
     return np.broadcast_to(element, tuple(int(i) for i in o[0]))
 
 
-def _range(o: Operands) -> Made:
+def range_(o: Operands) -> Made:
     start, limit, step = (o[i].reshape(()) for i in range(3))
     if o[0].dtype.kind != "i" or not step:
         return None
     return np.arange(int(start), int(limit), int(step), dtype=o[0].dtype)
 
 
-def _shape(o: Operands) -> Made:
+def shape(o: Operands) -> Made:
     shape = o[0].shape
     return np.array(shape[o.attribute("start", 0) : o.attribute("end", len(shape))], np.int64)
 
 
-def _reduce(function: Callable[..., Any]) -> Callable[[Operands], Made]:
+def reduction(function: Callable[..., Any]) -> Callable[[Operands], Made]:
     def operator(o: Operands) -> Made:
         if o[0].dtype.kind not in "fi" or o.attribute("noop_with_empty_axes", 0):
             return None
@@ -197,11 +231,11 @@ def _reduce(function: Callable[..., Any]) -> Callable[[Operands], Made]:
     return operator
 
 
-def _where(o: Operands) -> Made:
+def where(o: Operands) -> Made:
     return np.where(o[0], o[1], o[2])
 
 
-def _variadic(function: Callable[[Array, Array], Array]) -> Callable[[Operands], Made]:
+def variadic(function: Callable[[Array, Array], Array]) -> Callable[[Operands], Made]:
     def operator(o: Operands) -> Made:
         made = o[0]
         for index in range(1, len(o.inputs)):
@@ -209,46 +243,3 @@ def _variadic(function: Callable[[Array, Array], Array]) -> Callable[[Operands],
         return np.asarray(made) if o.opset >= 8 else None
 
     return operator
-
-
-OPERATORS: dict[str, Callable[[Operands], Made]] = {
-    "Identity": lambda o: o[0],
-    "Add": _binary(np.add),
-    "Sub": _binary(np.subtract),
-    "Mul": _binary(np.multiply),
-    "Div": _div,
-    "Equal": _binary(np.equal),
-    "Less": _binary(np.less),
-    "LessOrEqual": _binary(np.less_equal),
-    "Greater": _binary(np.greater),
-    "GreaterOrEqual": _binary(np.greater_equal),
-    "And": _binary(np.logical_and),
-    "Or": _binary(np.logical_or),
-    "Xor": _binary(np.logical_xor),
-    "Min": _variadic(np.minimum),
-    "Max": _variadic(np.maximum),
-    "Not": _unary(np.logical_not),
-    "Neg": _unary(np.negative),
-    "Abs": _unary(np.abs),
-    "Sqrt": _unary(np.sqrt),
-    "Floor": _unary(np.floor),
-    "Ceil": _unary(np.ceil),
-    "Reciprocal": _unary(lambda a: np.asarray(1 / a)),
-    "Cast": _cast,
-    "Reshape": _reshape,
-    "Transpose": _transpose,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Flatten": _flatten,
-    "Concat": _concat,
-    "Gather": _gather,
-    "Slice": _slice,
-    "Split": _split,
-    "Expand": _expand,
-    "ConstantOfShape": _constant_of_shape,
-    "Range": _range,
-    "Shape": _shape,
-    "Size": lambda o: np.asarray(o[0].size, np.int64),
-    "ReduceProd": _reduce(np.prod),
-    "Where": _where,
-}

@@ -1,0 +1,86 @@
+"""What a node costs: operations and workspace by rules that records name, traffic from the shapes.
+
+Sizes may be symbolic, and so may costs; what is not known is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from fuseline.engine.shapes.dims import Dim, add, dims_of, divide, multiply, product
+from fuseline.engine.shapes.site import Site
+
+__all__ = ["Cost", "convolution", "gemm", "matmul", "nothing", "per_element", "per_input_element", "traffic"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Arithmetic operations, and bytes of scratch memory beside inputs and outputs."""
+
+    operations: Dim
+    workspace: Dim = 0
+
+
+def traffic(node: ir.Node) -> Dim:
+    """The bytes of all inputs and outputs."""
+    total: Dim = 0
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and value.name:
+            total = add(total, _bytes(value))
+    return total
+
+
+def _bytes(value: ir.Value) -> Dim:
+    dims = dims_of(value)
+    if dims is None or value.dtype is None:
+        return None
+    bits = multiply(product(dims), value.dtype.bitwidth)
+    return -(-bits // 8) if isinstance(bits, int) else divide(bits, 8)
+
+
+def nothing(site: Site) -> Cost:
+    return Cost(0)
+
+
+def per_element(operations: int) -> Callable[[Site], Cost]:
+    """So many operations for each element of the first output."""
+
+    def rule(site: Site) -> Cost:
+        return Cost(multiply(operations, _count(site.node.outputs[0])))
+
+    return rule
+
+
+def per_input_element(operations: int) -> Callable[[Site], Cost]:
+    """So many operations for each element of the first input."""
+
+    def rule(site: Site) -> Cost:
+        return Cost(multiply(operations, _count(site.value(0))))
+
+    return rule
+
+
+def matmul(site: Site) -> Cost:
+    left = site.dims(0)
+    inner = left[-2 if site.attribute("transA", 0) and len(left) > 1 else -1] if left else None
+    return Cost(multiply(multiply(2, inner), _count(site.node.outputs[0])))
+
+
+def gemm(site: Site) -> Cost:
+    product_, made = matmul(site), _count(site.node.outputs[0])
+    return Cost(add(product_.operations, made) if site.value(2) is not None else product_.operations)
+
+
+def convolution(site: Site) -> Cost:
+    """Each output element is a product over the kernel and the channels of one group."""
+    weight = site.dims(1)
+    each = product(weight[1:]) if weight else None
+    return Cost(multiply(multiply(2, each), _count(site.node.outputs[0])))
+
+
+def _count(value: ir.Value | None) -> Dim:
+    dims = dims_of(value)
+    return product(dims) if dims is not None else None

@@ -1,0 +1,70 @@
+"""Operators that ONNX Runtime adds under `com.microsoft`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuseline.engine.operators import costs, positions
+from fuseline.engine.operators.gradient import BUILT_IN
+from fuseline.engine.operators.record import Bound, Operator, Trait
+from fuseline.engine.shapes import rules
+
+__all__ = ["MICROSOFT"]
+
+_TRAINING = Trait.TRAINING
+
+
+def _ours(name: str, **more: Any) -> Operator:
+    return Operator(name=name, domain="com.microsoft", **more)
+
+
+def _gelu(name: str, **more: Any) -> Operator:
+    fields: dict[str, Any] = {"traits": Trait.ELEMENTWISE, "shape": rules.same, "cost": costs.per_element(12)}
+    return _ours(name, **(fields | more))
+
+
+def _dropout(name: str, ratio: int, **more: Any) -> Operator:
+    return _ours(name, traits=Trait.RANDOM | _TRAINING, ratio=ratio, **more)
+
+
+MICROSOFT = (
+    _gelu("Gelu", gradient=BUILT_IN, positions=positions.elementwise, in_place=(0,)),
+    _gelu("FastGelu", gradient=BUILT_IN, positions=positions.elementwise),
+    _gelu("QuickGelu", gradient=BUILT_IN, positions=positions.elementwise, in_place=(0,)),
+    _gelu("BiasGelu"),
+    _gelu("BiasSplitGelu", shape=None),
+    _ours("FusedMatMul", cost=costs.matmul, quantizable=(0, 1)),
+    _ours("FusedGemm", shape=rules.gemm, cost=costs.gemm, quantizable=(0, 1)),
+    _ours("FusedConv", cost=costs.convolution, quantizable=(0, 1)),
+    _ours("SimplifiedLayerNormalization", shape=rules.normalization, cost=costs.per_element(8)),
+    _ours("SkipLayerNormalization", cost=costs.per_element(9)),
+    _ours("SkipSimplifiedLayerNormalization", cost=costs.per_element(7)),
+    _ours("EmbedLayerNormalization", bounds={0: Bound(2), 1: Bound(4)}, cost=costs.per_element(10)),
+    _ours("Attention"),
+    _ours("MultiHeadAttention"),
+    _ours("RotaryEmbedding", cost=costs.per_element(3)),
+    _ours("DynamicQuantizeMatMul", cost=costs.matmul),
+    _ours("MatMulIntegerToFloat", cost=costs.matmul),
+    _ours("MatMulNBits", cost=costs.matmul),
+    _ours("QLinearAdd", traits=Trait.ELEMENTWISE, cost=costs.per_element(1)),
+    _ours("QLinearMul", traits=Trait.ELEMENTWISE, cost=costs.per_element(1)),
+    _ours("QLinearSigmoid", traits=Trait.ELEMENTWISE, cost=costs.per_element(1)),
+    _ours("QLinearLeakyRelu", traits=Trait.ELEMENTWISE, cost=costs.per_element(1)),
+    _ours("QLinearConcat", cost=costs.nothing),
+    _ours("QLinearAveragePool", cost=costs.per_element(9)),
+    _ours("QLinearGlobalAveragePool", cost=costs.per_input_element(1)),
+    _ours("QLinearSoftmax", cost=costs.per_element(12)),
+    _ours("QGemm", cost=costs.gemm),
+    _ours("QAttention"),
+    _ours("QEmbedLayerNormalization"),
+    _ours("QuantizeLinear", traits=Trait.STORAGE),
+    _ours("DequantizeLinear", traits=Trait.STORAGE),
+    _ours("BatchNormInternal", gradient=BUILT_IN, traits=_TRAINING, cost=costs.per_element(8)),
+    _ours("SoftmaxCrossEntropyLossInternal", gradient=BUILT_IN, traits=_TRAINING,
+          indices=frozenset([1, 2]), bounds={1: Bound(0, 1)}, cost=costs.per_input_element(12)),
+    _dropout("DropoutGrad", 2),
+    _dropout("BiasDropout", 3),
+    _dropout("BitmaskDropout", 1),
+    _dropout("BitmaskDropoutGrad", 2),
+    _dropout("BitmaskBiasDropout", 3),
+)  # fmt: skip

@@ -1,0 +1,31 @@
+"""Normalisations over features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuseline.engine.operators import costs, positions
+from fuseline.engine.operators.gradient import BUILT_IN, Prepared
+from fuseline.engine.operators.record import Operator
+from fuseline.engine.shapes import rules
+
+__all__ = ["NORMALIZATION"]
+
+
+def _normalization(name: str, **more: Any) -> Operator:
+    fields: dict[str, Any] = {"shape": rules.normalization, "cost": costs.per_element(8), "in_place": (0,)}
+    return Operator(name=name, **(fields | more))
+
+
+NORMALIZATION = (
+    _normalization("LayerNormalization", gradient=BUILT_IN, positions=positions.normalization),
+    # ONNX Runtime's own, in ONNX's domain.
+    _normalization("SimplifiedLayerNormalization", gradient=BUILT_IN, positions=positions.normalization),
+    _normalization("RMSNormalization"),
+    _normalization("BatchNormalization", gradient=Prepared("resolve-batch-norm"), cost=costs.per_element(4)),
+    _normalization("GroupNormalization", gradient=Prepared()),
+    _normalization("InstanceNormalization", gradient=Prepared(), shape=rules.same),
+    _normalization("LpNormalization", gradient=Prepared(), shape=rules.same),
+    _normalization("LRN", shape=rules.same),
+    _normalization("MeanVarianceNormalization", gradient=Prepared(), shape=None),
+)
