@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuseline.engine.tolerance import Tolerance
+from fuseline.engine.verification.sensitivity import Slack
 
 __all__ = ["Mismatch", "compare"]
 
@@ -45,11 +46,18 @@ def _shown(value: Any) -> str:
 
 
 def compare(
-    name: str, expected: Any, actual: Any, tolerance: Tolerance, *, scale: float | None = None
+    name: str,
+    expected: Any,
+    actual: Any,
+    tolerance: Tolerance,
+    *,
+    scale: float | None = None,
+    slack: Slack = 0.0,
 ) -> Mismatch | None:
     """None if equal within the tolerance. NaN equals NaN, and infinities of one sign are equal.
 
-    `scale` replaces the largest magnitude in `expected` if it is larger (see `fuseline.engine.tolerance`).
+    `scale` replaces the largest magnitude in `expected` if it is larger (see `fuseline.engine.tolerance`);
+    `slack` is what the model itself makes of a tiny change of its inputs.
     """
     if isinstance(expected, list) or isinstance(actual, list):
         return _compare_sequences(name, expected, actual, tolerance)
@@ -60,8 +68,8 @@ def compare(
     if expected.shape != actual.shape:
         return Mismatch(name, f"has shape {list(actual.shape)} instead of {list(expected.shape)}")
     if expected.dtype.kind not in "fcV":
-        return _compare_exactly(name, expected, actual)
-    return _compare_floats(name, expected, actual, tolerance, scale)
+        return _compare_exactly(name, expected, actual) if slack != float("inf") else None
+    return _compare_floats(name, expected, actual, tolerance, scale, slack)
 
 
 def _compare_sequences(name: str, expected: Any, actual: Any, tolerance: Tolerance) -> Mismatch | None:
@@ -92,7 +100,7 @@ def _compare_exactly(name: str, expected: Array, actual: Array) -> Mismatch | No
 
 
 def _compare_floats(
-    name: str, expected: Array, actual: Array, tolerance: Tolerance, scale: float | None
+    name: str, expected: Array, actual: Array, tolerance: Tolerance, scale: float | None, slack: Slack
 ) -> Mismatch | None:
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     was, now = np.asarray(expected, wide), np.asarray(actual, wide)
@@ -101,11 +109,12 @@ def _compare_floats(
         magnitude = np.abs(was)
         finite = magnitude[np.isfinite(magnitude)]
         top = max(float(finite.max()) if finite.size else 0.0, scale or 0.0)
-        slack = tolerance.absolute * min(1.0, top) + tolerance.scaled * top + tolerance.floor
+        fixed = tolerance.absolute * min(1.0, top) + tolerance.scaled * top + tolerance.floor
         error = np.abs(was - now)
-        excess = np.where(same, 0.0, error / (tolerance.relative * magnitude + slack))
+        excess = np.where(same, 0.0, error / (tolerance.relative * magnitude + fixed + slack))
         # A NaN or an infinity against anything else is as wrong as can be.
         excess = np.where(np.isfinite(excess), excess, np.inf)
+        excess = np.where(np.isinf(slack), 0.0, excess)
     wrong = excess > 1.0
     if not wrong.any():
         return None

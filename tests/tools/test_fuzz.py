@@ -1,0 +1,145 @@
+"""The fuzzer draws widely and reproducibly, finds planted faults, makes them small, and survives crashes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import fuseline.passes  # noqa: F401
+from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.registry import registry
+from fuseline.tools.campaigns.fuzz.campaign import judge_task
+from fuseline.tools.campaigns.fuzz.cases import OPSETS, Case, draw_case
+from fuseline.tools.campaigns.fuzz.judge import Verdict, judge
+from fuseline.tools.campaigns.fuzz.shrink import shrink
+from fuseline.tools.campaigns.fuzz.workers import Pool
+
+PLUGIN = '''
+import onnx_ir as ir
+from fuseline.engine.pass_ import Pass
+
+class Planted(Pass):
+    """a − b → b − a, or what the option says"""
+    name = "planted-fault"
+    how: str = "swap"
+
+    def run(self, model, rewriter):
+        for node in list(model.graph):
+            if node.op_type != "Sub" or not rewriter.permit(node, "planted"):
+                continue
+            a, b = node.inputs
+            if self.how == "raise":
+                raise ValueError("planted")
+            odd = {} if self.how == "swap" else {"no": 1}
+            new = ir.node("Sub", [a, b] if odd else [b, a], attributes=odd)
+            rewriter.replace([node], [new], [(node.outputs[0], new.outputs[0])])
+            return rewriter.changes
+        return 0
+'''
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+agraph (float[N,4] x, float[?,4] z) => (float[N,4] y, float[?,4] w) {
+    a = Sigmoid(x)  b = Exp(a)
+    c = Sub(b, x)   d = Tanh(c)
+    y = Add(d, b)   w = Neg(z)
+}"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path: Path = tmp_path_factory.mktemp("plugin") / "planted.py"
+    path.write_text(PLUGIN)
+    registry.load_plugin(path)
+
+
+def _case(pipeline: str) -> Case:
+    model = onnx.parser.parse_model(TEXT).SerializeToString()
+    draw = np.random.default_rng(0)
+    feeds = [
+        {n: draw.standard_normal((size, 4)).astype(np.float32) for n in ("x", "z")} for size in (3, 1, 0)
+    ]
+    return Case(model, feeds, pipeline, "0/0")
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    made = Pool(judge_task, 1)
+    yield made
+    made.close()
+
+
+def test_the_same_numbers_draw_the_same_case() -> None:
+    for index in range(20):
+        one, other = draw_case(5, index), draw_case(5, index)
+        assert one.model == other.model
+        assert one.pipeline == other.pipeline
+        for a, b in zip(one.feeds, other.feeds, strict=True):
+            assert list(a) == list(b)
+            assert all(x.tobytes() == y.tobytes() for x, y in zip(a.values(), b.values(), strict=True))
+
+
+def test_the_drawn_graphs_are_wide() -> None:
+    operators: set[str] = set()
+    types: set[int] = set()
+    opsets: set[int] = set()
+    functions = 0
+    for index in range(400):
+        model = onnx.ModelProto.FromString(draw_case(1, index).model)
+        operators.update(n.op_type for n in model.graph.node if not n.domain)
+        types.update(t.data_type for t in model.graph.initializer)
+        types.update(i.type.tensor_type.elem_type for i in model.graph.input)
+        opsets.update(o.version for o in model.opset_import if not o.domain)
+        functions += len(model.functions)
+    assert len(operators) >= 80, sorted(operators)
+    assert {"If", "Loop", "Scan"} <= operators
+    assert len(types) >= 12, types
+    assert opsets == set(OPSETS)
+    assert functions
+
+
+@pytest.mark.parametrize(
+    "how, statuses",
+    [
+        ("swap", {"wrong"}),
+        # Refused by the engine, or else by ONNX Runtime.
+        ("attribute", {"unloadable", "error"}),
+        ("raise", {"error"}),
+    ],
+)
+def test_a_planted_fault_is_found_and_made_small(pool: Pool, how: str, statuses: set[str]) -> None:
+    case = _case(f"infer-shapes,planted-fault{{how={how}}},eliminate-identity,remove-unused")
+    verdict = pool.ask(case)
+    assert verdict.status in statuses, verdict
+    small, verdict = shrink(case, verdict, pool.ask)
+    model = onnx.ModelProto.FromString(small.model)
+    assert [n.op_type for n in model.graph.node] == ["Sub"]
+    assert small.pipeline == str(Pipeline.parse(f"planted-fault{{how={how}}}"))
+    assert len(small.feeds) == 1
+    assert verdict.status in statuses
+    assert "planted-fault" in verdict.blame
+
+
+def test_a_graph_that_stays_right_is_no_finding() -> None:
+    verdict = judge(_case("inference-O3"))
+    assert (verdict.status, verdict.sets) == ("ok", 3)
+
+
+def test_a_crash_is_a_finding_only_behind_the_pipeline() -> None:
+    def crash_in(stage: str, announce: Callable[[str], None]) -> Any:
+        announce(stage)
+        os.abort()
+
+    made = Pool(crash_in, 1)
+    try:
+        before, after = made.ask("original"), made.ask("transformed")
+    finally:
+        made.close()
+    assert (before.status, after.status) == ("unusable", "crash")
+    assert isinstance(after, Verdict)
+    assert after.found
