@@ -12,10 +12,10 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.local_rewrite import Builder
+from fuseline.engine.rewriting.positionwise import Axes, needed
+from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow, positions
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.passes.training.positionwise import Axes, needed
-from fuseline.passes.training.region import MOVES_DATA, Region, grow, positions
 
 __all__ = ["SelectEarly"]
 

@@ -11,10 +11,10 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.local_rewrite import Builder
+from fuseline.engine.rewriting.positionwise import Axes
+from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow, positions
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.training.positionwise import Axes
-from fuseline.passes.training.region import MOVES_DATA, Region, grow, positions
-from fuseline.passes.training.rowwise import columns, is_linear, row_operands
+from fuseline.engine.rewriting.rowwise import columns, is_linear, row_operands
 
 __all__ = ["SelectLabelled"]
 

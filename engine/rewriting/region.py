@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.passes.training.positionwise import Axes
+from fuseline.engine.rewriting.positionwise import Axes
 
 __all__ = ["MOVES_DATA", "Region", "grow", "positions"]
 

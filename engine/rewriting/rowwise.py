@@ -7,8 +7,8 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
+from fuseline.engine.rewriting.positionwise import ELEMENTWISE, Axes, needed
 from fuseline.engine.shapes.dims import dims_of, product
-from fuseline.passes.training.positionwise import ELEMENTWISE, Axes, needed
 
 __all__ = ["columns", "is_linear", "row_operands"]
 
