@@ -158,7 +158,7 @@ class PassManager:
     def _execute(self, record: PassRecord) -> None:
         step, model = record.step, self._model
         step.pass_.check_applicable(model)
-        rewriter = Rewriter(step.name, limit=self.limits.get(step.index))
+        rewriter = Rewriter(model, step.name, limit=self.limits.get(step.index))
         # Shared, so that a pass that crashes has left word of how far it came.
         record.rewrites, record.rejections = rewriter.rewrites, rewriter.rejections
         started = time.perf_counter()

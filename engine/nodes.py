@@ -17,14 +17,22 @@ __all__ = [
     "is_op",
     "is_standard",
     "nodes_of",
+    "normal_domain",
     "only_user",
+    "opset_at",
     "opset_of",
     "rank_of",
     "read_by",
+    "root_of",
     "subgraphs",
 ]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+
+
+def normal_domain(domain: str) -> str:
+    """ONNX's own domain has two names."""
+    return "" if domain == "ai.onnx" else domain
 
 
 def is_standard(node: ir.Node) -> bool:
@@ -62,10 +70,25 @@ def has_references(node: ir.Node) -> bool:
     return any(a.is_ref() for a in node.attributes.values())
 
 
+def root_of(model: Model, graph: ir.Graph) -> ir.Graph:
+    """The main graph or the function body that a graph is nested in."""
+    if graph is model.graph or not model.ir.functions:
+        return model.graph
+    for function in model.ir.functions.values():
+        if function.graph is graph or any(inner is graph for inner in function.subgraphs()):
+            return function.graph
+    return model.graph
+
+
+def opset_at(model: Model, graph: ir.Graph, domain: str = "") -> int:
+    """The version of a domain that holds in a graph, which a function sets for itself; 0 if it has none."""
+    imports = root_of(model, graph).opset_imports
+    return imports.get(domain, imports.get("ai.onnx", 0) if domain == "" else 0)
+
+
 def opset_of(model: Model, node: ir.Node) -> int:
-    """The version of the standard operators that the node's graph, or function, uses."""
-    imports = node.graph.opset_imports if node.graph is not None else {}
-    return imports.get("", imports.get("ai.onnx", 0)) or model.opset()
+    """The version of the standard operators that holds where the node is."""
+    return opset_at(model, node.graph) if isinstance(node.graph, ir.Graph) else model.opset()
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:

@@ -1,5 +1,6 @@
 """Native operators for training on ONNX Runtime: domain ``fuseline``, one shared library, no torch needed."""
 
+from fuseline.engine import operators
 from fuseline.engine.determinism import RATIO_INPUTS
 from fuseline.engine.runtime import custom_op_libraries
 from fuseline.engine.training import differentiable
@@ -38,6 +39,12 @@ if library_path not in custom_op_libraries:
     custom_op_libraries.append(library_path)
     gradient_registrars.append(register_gradients)
     differentiable.register(*(f"{DOMAIN}::{o.name}" for o in OPERATORS.values() if o.gradient))
+    operators.register(
+        *(
+            operators.Operator(name=o.name, domain=DOMAIN, declared=o.schema(), shape=o.infer)
+            for o in OPERATORS.values()
+        )
+    )
     # Verification switches dropout off, whichever operator it is part of.
     RATIO_INPUTS.update(
         ((DOMAIN, operator.name), index)

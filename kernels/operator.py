@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
+import onnx_ir as ir
+
+from fuseline.engine.shapes.site import Site, Typing
 
 __all__ = ["DOMAIN", "VERSION", "Array", "GradientNode", "Operator", "Port", "optional", "port", "variadic"]
 
@@ -112,6 +115,12 @@ class Operator:
     ) -> dict[str, tuple[Dimension, ...] | None]:
         """The shape of every output by name; None where the inputs' shapes do not say."""
         return {output.name: _resolve(output.shape, inputs) for output in self.outputs}
+
+    def infer(self, site: Site) -> list[Typing]:
+        """Types and shapes of the outputs, for the engine's inference."""
+        known = {port.name: site.dims(index) for index, port in enumerate(self.inputs)}
+        shapes = self.output_shapes({name: dims for name, dims in known.items() if dims is not None})
+        return [(ir.DataType(_ONNX_TYPES[port.type]), shapes[port.name]) for port in self.outputs]
 
     def schema(self) -> onnx.defs.OpSchema:
         """The ONNX schema, for checkers and documentation."""

@@ -6,8 +6,9 @@ from typing import Any
 
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN
+from fuseline.engine.operators.microsoft_schemas import SCHEMAS
 from fuseline.engine.operators.record import Bound, Operator, Trait
-from fuseline.engine.shapes import rules
+from fuseline.engine.shapes import rules, rules_nn, rules_runtime
 
 __all__ = ["MICROSOFT"]
 
@@ -15,7 +16,8 @@ _TRAINING = Trait.TRAINING
 
 
 def _ours(name: str, **more: Any) -> Operator:
-    return Operator(name=name, domain="com.microsoft", **more)
+    schema = SCHEMAS.get(("com.microsoft", name))
+    return Operator(name=name, domain="com.microsoft", declared=schema, **more)
 
 
 def _gelu(name: str, **more: Any) -> Operator:
@@ -33,16 +35,16 @@ MICROSOFT = (
     _gelu("QuickGelu", gradient=BUILT_IN, positions=positions.elementwise, in_place=(0,)),
     _gelu("BiasGelu"),
     _gelu("BiasSplitGelu", shape=None),
-    _ours("FusedMatMul", cost=costs.matmul, quantizable=(0, 1)),
+    _ours("FusedMatMul", shape=rules_runtime.fused_matmul, cost=costs.matmul, quantizable=(0, 1)),
     _ours("FusedGemm", shape=rules.gemm, cost=costs.gemm, quantizable=(0, 1)),
-    _ours("FusedConv", cost=costs.convolution, quantizable=(0, 1)),
-    _ours("SimplifiedLayerNormalization", shape=rules.normalization, cost=costs.per_element(8)),
-    _ours("SkipLayerNormalization", cost=costs.per_element(9)),
-    _ours("SkipSimplifiedLayerNormalization", cost=costs.per_element(7)),
-    _ours("EmbedLayerNormalization", bounds={0: Bound(2), 1: Bound(4)}, cost=costs.per_element(10)),
-    _ours("Attention"),
-    _ours("MultiHeadAttention"),
-    _ours("RotaryEmbedding", cost=costs.per_element(3)),
+    _ours("FusedConv", shape=rules_nn.convolution, cost=costs.convolution, quantizable=(0, 1)),
+    _ours("SkipLayerNormalization", shape=rules_runtime.skip_norm, cost=costs.per_element(9)),
+    _ours("SkipSimplifiedLayerNormalization", shape=rules_runtime.skip_norm, cost=costs.per_element(7)),
+    _ours("EmbedLayerNormalization", shape=rules_runtime.embedding, bounds={0: Bound(2), 1: Bound(4)},
+          cost=costs.per_element(10)),
+    _ours("Attention", shape=rules_runtime.attention),
+    _ours("MultiHeadAttention", shape=rules_runtime.multi_head),
+    _ours("RotaryEmbedding", shape=rules.same, cost=costs.per_element(3)),
     _ours("DynamicQuantizeMatMul", cost=costs.matmul),
     _ours("MatMulIntegerToFloat", cost=costs.matmul),
     _ours("MatMulNBits", cost=costs.matmul),
@@ -59,7 +61,8 @@ MICROSOFT = (
     _ours("QEmbedLayerNormalization"),
     _ours("QuantizeLinear", traits=Trait.STORAGE),
     _ours("DequantizeLinear", traits=Trait.STORAGE),
-    _ours("BatchNormInternal", gradient=BUILT_IN, traits=_TRAINING, cost=costs.per_element(8)),
+    _ours("BatchNormInternal", gradient=BUILT_IN, traits=_TRAINING, cost=costs.per_element(8),
+          shape=rules_runtime.batch_norm_internal),
     _ours("SoftmaxCrossEntropyLossInternal", gradient=BUILT_IN, traits=_TRAINING,
           indices=frozenset([1, 2]), bounds={1: Bound(0, 1)}, cost=costs.per_input_element(12)),
     _dropout("DropoutGrad", 2),

@@ -6,6 +6,7 @@ from typing import Any
 
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN, Prepared
+from fuseline.engine.operators.microsoft_schemas import SCHEMAS
 from fuseline.engine.operators.record import Operator
 from fuseline.engine.shapes import rules
 
@@ -14,7 +15,7 @@ __all__ = ["NORMALIZATION"]
 
 def _normalization(name: str, **more: Any) -> Operator:
     fields: dict[str, Any] = {"shape": rules.normalization, "cost": costs.per_element(8), "in_place": (0,)}
-    return Operator(name=name, **(fields | more))
+    return Operator(name=name, declared=SCHEMAS.get(("", name)), **(fields | more))
 
 
 NORMALIZATION = (

@@ -94,7 +94,7 @@ class Operator:
     types: Mapping[str, frozenset[ir.DataType]] = field(default_factory=dict)
     """Runtime → element types of the first input, where the measured facts do not have the operator."""
     declared: onnx.defs.OpSchema | None = None
-    """The schema of an operator that ONNX does not define."""
+    """The schema of an operator that ONNX does not define, or not in every opset that has a kernel."""
     library: Callable[[], Path | None] | None = None
     """Where the runtime finds the kernel; None where it was not built."""
 
@@ -112,7 +112,7 @@ class Operator:
 
     def schema(self, opset: int) -> onnx.defs.OpSchema | None:
         """The operator's schema in the given version of its domain; None if it does not exist there."""
-        return self.declared if self.declared is not None else schemas.find(self.domain, self.name, opset)
+        return schemas.find(self.domain, self.name, opset) or self.declared
 
     def form(self, opset: int) -> Mapping[str, int | None]:
         """Each parameter that moved: the input where the opset has it, None where it is an attribute."""

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import normal_domain
 from fuseline.engine.patterns.fusion import Fusion
 from fuseline.engine.patterns.match import Failure, Match
 from fuseline.engine.patterns.matcher import Matcher
-from fuseline.engine.patterns.terms import normal_domain
 from fuseline.engine.rewriting.rewriter import MODULE_KEY
 
 __all__ = ["Explanation", "NearMiss", "Site", "explain"]

@@ -11,12 +11,13 @@ import onnx_ir as ir
 
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import normal_domain
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.patterns.builder import Builder
 from fuseline.engine.patterns.match import Context, Match
 from fuseline.engine.patterns.matcher import Matcher
 from fuseline.engine.patterns.pattern import Op, Pattern, trace
-from fuseline.engine.patterns.terms import normal_domain
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.forms import Inexpressible
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["Fusion"]
@@ -90,12 +91,14 @@ class Fusion(Pass):
                 refused = len(match.nodes), str(reason)
         return best if best is not None or refused is None else refused[1]
 
-    def build(self, match: Match, model: Model) -> tuple[Builder, list[ir.Value]]:
+    def build(self, match: Match, rewriter: Rewriter) -> tuple[Builder, list[ir.Value]]:
         """The nodes that replace a match, and the values that replace its outputs."""
-        graph = match.root.graph
-        assert graph is not None
-        builder = Builder(model, graph, f"{self.name}/{match.root.name}")
-        made = _call(self.replace, builder, match, model)
+        builder = rewriter.builder(match.root)
+        try:
+            made = _call(self.replace, builder, match, rewriter.model)
+        except Inexpressible:
+            builder.discard()
+            raise
         values = list(made) if isinstance(made, tuple) else [made]
         if len(values) != len(match.outputs) or not all(isinstance(v, ir.Value) for v in values):
             raise PassError(
@@ -143,7 +146,11 @@ class _Sweep:
             if not self.rewriter.permit(current.root, f"{self.fusion.name} of {len(current.nodes)} nodes"):
                 return False
             self._see_an_end(current)
-            builder, values = self.fusion.build(current, self.matcher.model)
+            try:
+                builder, values = self.fusion.build(current, self.rewriter)
+            except Inexpressible as error:
+                self.rewriter.withdraw(current.root, error.message)
+                continue
             self._apply(current, builder, values, position)
             stale.update(current.nodes, current.outputs)
             changed = True
@@ -177,7 +184,6 @@ class _Sweep:
     def _apply(
         self, match: Match, builder: Builder, values: list[ir.Value], position: dict[ir.Node, int]
     ) -> None:
-        builder.commit()
         old = sorted(match.nodes, key=lambda n: position.get(n, -1))
         old.remove(match.root)
         old.append(match.root)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from fuseline.engine import constants
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import normal_domain
 from fuseline.engine.patterns.agreement import same, trees, violation
 from fuseline.engine.patterns.attributes import attribute, attribute_agrees
 from fuseline.engine.patterns.bindings import Bindings
@@ -28,7 +29,6 @@ from fuseline.engine.patterns.terms import (
     Through,
     children,
     describe,
-    normal_domain,
 )
 from fuseline.engine.patterns.tracer import KIND, OPERATOR, Tracer
 

@@ -22,7 +22,6 @@ __all__ = [
     "Term",
     "Through",
     "describe",
-    "normal_domain",
 ]
 
 COMMUTATIVE = frozenset(
@@ -140,10 +139,6 @@ class Associative(Term):
 
     op_type: str
     parts: tuple[Term, ...]
-
-
-def normal_domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 def children(term: Term) -> Iterator[Term]:

@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from fuseline.engine.model import Model
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.checks import check_node, check_replacement, import_domain
+
 __all__ = ["MODULE_KEY", "PASS_KEY", "REPLACES_KEY", "SOURCE_KEY", "Rejection", "Rewrite", "Rewriter"]
 
 PASS_KEY = "fuseline.pass"
@@ -42,7 +46,8 @@ class Rejection:
 class Rewriter:
     """Counts and traces the rewrites of one run of one pass."""
 
-    def __init__(self, pass_name: str, *, limit: int | None = None) -> None:
+    def __init__(self, model: Model, pass_name: str, *, limit: int | None = None) -> None:
+        self.model = model
         self.pass_name = pass_name
         self.limit = limit
         self.rewrites: list[Rewrite] = []
@@ -51,6 +56,7 @@ class Rewriter:
         self._taken: set[str] = set()
         self._seen_graphs: set[int] = set()
         self._numbers: Counter[str] = Counter()
+        self._named: set[ir.Node] = set()
 
     @property
     def changes(self) -> int:
@@ -67,10 +73,19 @@ class Rewriter:
         """Record why a place that nearly fitted was left alone."""
         self.rejections.append(Rejection(site.name or site.op_type, reason))
 
+    def withdraw(self, site: ir.Node, reason: str) -> None:
+        """Give back the last permission, because the rewrite cannot be expressed here."""
+        self.rewrites.pop()
+        self.reject(site, reason)
+
     def count(self, statistic: str, amount: int = 1) -> None:
         self.statistics[statistic] += amount
 
     # -- graph changes
+
+    def builder(self, place: ir.Node | ir.Graph) -> Builder:
+        """What makes nodes for a place: `insert` or `replace` puts them there."""
+        return Builder(self, place)
 
     def replace(
         self, old: Sequence[ir.Node], new: Sequence[ir.Node], values: Iterable[tuple[ir.Value, ir.Value]]
@@ -80,8 +95,6 @@ class Rewriter:
         Old nodes are removed if nothing uses them any more; each new node remembers what it replaces.
         """
         anchor = old[-1]
-        graph = anchor.graph
-        assert graph is not None
         self.insert(anchor, new, replaces=old)
         for before, after in values:
             self.redirect(before, after)
@@ -90,18 +103,22 @@ class Rewriter:
     def insert(self, anchor: ir.Node, new: Sequence[ir.Node], *, replaces: Sequence[ir.Node] = ()) -> None:
         """Insert nodes before `anchor` with names and provenance."""
         graph = anchor.graph
-        assert graph is not None
+        assert isinstance(graph, ir.Graph)
         for node in new:
             self.adopt(graph, node, replaces=replaces or (anchor,))
         graph.insert_before(anchor, new)
 
-    def adopt(self, graph: ir.Graph | ir.Function, node: ir.Node, *, replaces: Sequence[ir.Node]) -> None:
-        """Name a new node and its outputs, and note where it comes from."""
-        node.name = self.fresh_name(graph, node.name or f"{self.pass_name}/{node.op_type}")
-        for index, value in enumerate(node.outputs):
-            if value.name is None:
-                suffix = f"_{index}" if len(node.outputs) > 1 else ""
-                value.name = self.fresh_name(graph, f"{node.name}{suffix}")
+    def append(self, graph: ir.Graph, new: Sequence[ir.Node], *, replaces: Sequence[ir.Node] = ()) -> None:
+        """Put nodes at the end of a graph, with names and provenance."""
+        for node in new:
+            self.adopt(graph, node, replaces=replaces)
+        graph.extend(new)
+
+    def adopt(self, graph: ir.Graph, node: ir.Node, *, replaces: Sequence[ir.Node]) -> None:
+        """Name and check a new node, and note where it comes from."""
+        self.name(graph, node)
+        check_node(self.model, node, graph)
+        import_domain(self.model, graph, node.domain)
         node.metadata_props[PASS_KEY] = self.pass_name
         node.metadata_props[REPLACES_KEY] = json.dumps([n.name for n in replaces])
         for key in (MODULE_KEY, SOURCE_KEY):
@@ -109,9 +126,20 @@ class Rewriter:
             if inherited is not None:
                 node.metadata_props.setdefault(key, inherited)
         if self.rewrites:
-            self.rewrites[-1].added.append(node.name)
+            self.rewrites[-1].added.append(str(node.name))
 
-    def fresh_name(self, graph: ir.Graph | ir.Function, stem: str) -> str:
+    def name(self, graph: ir.Graph, node: ir.Node) -> None:
+        """Name a new node and its outputs, once."""
+        if node in self._named:
+            return
+        self._named.add(node)
+        node.name = self.fresh_name(graph, node.name or f"{self.pass_name}/{node.op_type}")
+        for index, value in enumerate(node.outputs):
+            if value.name is None:
+                suffix = f"_{index}" if len(node.outputs) > 1 else ""
+                value.name = self.fresh_name(graph, f"{node.name}{suffix}")
+
+    def fresh_name(self, graph: ir.Graph, stem: str) -> str:
         """A name that no node or value of the graph has; it counts as taken from now on."""
         taken = self._names(graph)
         name = stem
@@ -124,12 +152,13 @@ class Rewriter:
 
     def redirect(self, old: ir.Value, new: ir.Value) -> None:
         """Let every user of `old` read `new`; a graph output keeps its name."""
+        check_replacement(self.model, old, new)
         _inherit_typing(old, new)
         if not old.is_graph_output():
             old.replace_all_uses_with(new)
             return
         graph = old.graph
-        assert graph is not None
+        assert isinstance(graph, ir.Graph)
         if new.producer() is None or new.is_graph_output() or new.graph is not graph:
             # An input, initializer, outer value or other output cannot take the output's name.
             new = self._identity(graph, old, new)
@@ -140,7 +169,7 @@ class Rewriter:
         old.name = self.fresh_name(graph, f"{old_name}_replaced")
         new.name = old_name
 
-    def _identity(self, graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value) -> ir.Value:
+    def _identity(self, graph: ir.Graph, old: ir.Value, new: ir.Value) -> ir.Value:
         producer = old.producer()
         assert producer is not None
         if (
@@ -168,7 +197,7 @@ class Rewriter:
             if self.rewrites and node.name:
                 self.rewrites[-1].removed.append(node.name)
 
-    def _names(self, graph: ir.Graph | ir.Function) -> set[str]:
+    def _names(self, graph: ir.Graph) -> set[str]:
         """Names in use in all graphs seen so far: a name must not hide one of a graph around it."""
         if id(graph) not in self._seen_graphs:
             self._seen_graphs.add(id(graph))

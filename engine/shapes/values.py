@@ -17,12 +17,20 @@ from fuseline.engine.shapes.value_rules import INTEGERS, LARGEST
 
 __all__ = ["ShapeValues"]
 
+_DEEPEST = 100  # how far behind a value is looked for what it holds
+
 
 class ShapeValues:
-    """Known contents of the values seen so far. Nodes have to be visited in topological order."""
+    """Known contents of values, learnt where they are asked for.
 
-    def __init__(self, model: Model) -> None:
+    Whoever visits nodes in topological order keeps what is asked of each short. `opset` is that of nodes
+    which are in no graph yet.
+    """
+
+    def __init__(self, model: Model, *, opset: int = 0) -> None:
         self.model = model
+        self._opset = opset
+        self._depth = 0
         self._known: dict[ir.Value, Known | None] = {}
 
     def __getitem__(self, value: ir.Value | None) -> Known | None:
@@ -30,6 +38,12 @@ class ShapeValues:
             return None
         if value not in self._known:
             self._known[value] = self._constant(value)
+            producer = value.producer()
+            whole = value.dtype is None or value.dtype in INTEGERS
+            if producer is not None and whole and self._known[value] is None and self._depth < _DEEPEST:
+                self._depth += 1
+                self.visit(producer)
+                self._depth -= 1
         return self._known[value]
 
     def numbers(self, value: ir.Value | None) -> tuple[int, ...] | None:
@@ -53,7 +67,7 @@ class ShapeValues:
         return found
 
     def opset(self, node: ir.Node) -> int:
-        return opset_of(self.model, node)
+        return self._opset if node.graph is None and self._opset else opset_of(self.model, node)
 
     def axes(self, node: ir.Node, since: int = 13) -> tuple[int, ...] | None:
         """The axes of Squeeze, Unsqueeze and the like; () if absent, None if unknown."""

@@ -88,5 +88,5 @@ class FuseQkvTraining(Fusion):
         product.type, product.shape = x.type, ir.Shape([batch, length, 3 * heads * size])
         if bq is not None:
             packed = context.model.pack_parameters([bq, bk, bv], 0, f"{bq.name}.qkv")
-            product = op.Add(product, packed, _like=product)
+            product = op.Add(product, packed)
         return packed_attention(op, context, product, heads, size)

@@ -45,10 +45,8 @@ class FuseRotary(RotaryFusion):
         source = projection(x, swapped=True)
         heads = (dims_of(x) or ())[1]
         if source is None:
-            return op.RotaryEmbedding(x, positions, *tables, _domain="com.microsoft", _like=x)
-        y = op.RotaryEmbedding(
-            source, positions, *tables, num_heads=heads, _domain="com.microsoft", _like=source
-        )
+            return op.RotaryEmbedding(x, positions, *tables, _domain="com.microsoft")
+        y = op.RotaryEmbedding(source, positions, *tables, num_heads=heads, _domain="com.microsoft")
         return unmerged(op, y, x)
 
 

@@ -38,6 +38,5 @@ class RevealLinear(Fusion):
         return None
 
     def replace(self, op: Builder, x: Any, weight: Any, context: Context, bias: Any = None) -> Any:
-        made = context.match.root.outputs[0]
-        product = op.MatMul(x, weight, _like=made)
+        product = op.MatMul(x, weight)
         return product if bias is None else op.Add(product, bias)

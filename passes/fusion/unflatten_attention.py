@@ -60,18 +60,17 @@ class UnflattenAttention(Fusion):
         divisor: Any = None,
         bias: Any = None,
     ) -> Any:
-        made = context.match.root.outputs[0]
         batch, heads, length, size = dims_of(k) or ()
         keys = op.Transpose(k, perm=(0, 1, 3, 2))
         keys.type, keys.shape = k.type, ir.Shape([batch, heads, size, length])
-        scores = op.MatMul(q, keys, _like=made)
+        scores = op.MatMul(q, keys)
         if scale is not None:
-            scores = op.Mul(scores, scale, _like=made)
+            scores = op.Mul(scores, scale)
         if divisor is not None:
-            scores = op.Div(scores, divisor, _like=made)
+            scores = op.Div(scores, divisor)
         if bias is None:
             return scores
         parted = (batch, heads, *(dims_of(bias) or ())[1:])
         four = op.Reshape(bias, shape_vector(op, parted, (q, k, bias)))
         four.type, four.shape = bias.type, ir.Shape(parted)
-        return op.Add(scores, four, _like=made)
+        return op.Add(scores, four)

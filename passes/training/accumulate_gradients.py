@@ -45,7 +45,6 @@ def _accumulate(model: Model, rewriter: Rewriter, gradient: ir.Value) -> None:
     gradient.name = f"{name}.new"
     total = ir.Value(name=name, type=gradient.type, shape=gradient.shape)
     node = ir.node("Add", [buffer, gradient], outputs=[total])
-    rewriter.adopt(graph, node, replaces=[producer])
-    graph.append(node)
+    rewriter.append(graph, [node], replaces=[producer])
     graph.outputs[[o is gradient for o in graph.outputs].index(True)] = total
     add_update(model, name, str(buffer.name))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["CompleteCrossEntropy"]
 
@@ -25,9 +26,4 @@ class CompleteCrossEntropy(LocalRewrite):
         return len(node.outputs) < 2 or not node.outputs[1].name
 
     def build(self, op: Builder, node: ir.Node) -> Sequence[ir.Value]:
-        given = {name: a.value for name, a in node.attributes.items()}
-        made = op.several("SoftmaxCrossEntropyLoss", *node.inputs, outputs=2, **given)
-        scores = node.inputs[0]
-        assert scores is not None
-        made[1].type, made[1].shape = scores.type, scores.shape
-        return made
+        return op.copy(node, node.inputs, outputs=2)

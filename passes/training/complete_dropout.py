@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import scalar
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["CompleteDropout"]
 
@@ -31,10 +32,10 @@ class CompleteDropout(LocalRewrite):
         if _idle(op.model, node):
             mask = node.outputs[1] if len(node.outputs) > 1 else None
             if mask is None or not mask.uses():
-                return [op("Identity", x), None]
+                return [op.Identity(x), None]
             true = ir.tensor([True])
-            return [op("Identity", x), op("ConstantOfShape", op("Shape", x), value=true)]
-        made = op.several("Dropout", *node.inputs, outputs=2, seed=_seed(node))
+            return [op.Identity(x), op.ConstantOfShape(op.Shape(x), value=true)]
+        made = op.Dropout(*node.inputs, _outputs=2, seed=_seed(node))
         made[1].type, made[1].shape = ir.TensorType(ir.DataType.BOOL), x.shape
         return made
 

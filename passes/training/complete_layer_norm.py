@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["CompleteLayerNorm"]
 
@@ -37,10 +38,7 @@ class CompleteLayerNorm(LocalRewrite):
         assert scale is not None
         bias: ir.Value | np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None
         bias = node.inputs[2] if _has_bias(node) else np.zeros(scale.shape.numpy(), np.float32)  # type: ignore[union-attr]
-        made = op.several("LayerNormalization", x, scale, bias, outputs=3, **_attributes(node))
-        for statistic in made[1:]:
-            statistic.type = ir.TensorType(ir.DataType.FLOAT)
-        return made
+        return op.copy(node, [x, scale, bias], outputs=3)
 
 
 def _has_bias(node: ir.Node) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["DecomposeReductions"]
 
@@ -37,11 +37,11 @@ class DecomposeReductions(LocalRewrite):
         assert x is not None
         match node.op_type:
             case "ReduceSumSquare":
-                return _reduce(op, node, "ReduceSum", op("Mul", x, x))
+                return _reduce(op, node, "ReduceSum", op.Mul(x, x))
             case "ReduceL1":
-                return _reduce(op, node, "ReduceSum", op("Abs", x))
+                return _reduce(op, node, "ReduceSum", op.Abs(x))
             case "ReduceLogSum":
-                return op("Log", _reduce(op, node, "ReduceSum", x))
+                return op.Log(_reduce(op, node, "ReduceSum", x))
         return _extreme(op, node, x)
 
 
@@ -51,17 +51,16 @@ def _extreme(op: Builder, node: ir.Node, x: ir.Value) -> ir.Value:
     No gradient passes through the condition of Where, so that finding the extreme needs none.
     """
     best = _reduce(op, node, node.op_type, x, keepdims=1)
-    chosen = op("Equal", x, best)
-    count = _reduce(op, node, "ReduceSum", op("Where", chosen, 1.0, 0.0))
-    total = _reduce(op, node, "ReduceSum", op("Where", chosen, x, 0.0))
-    return op("Div", total, count)
+    chosen = op.Equal(x, best)
+    count = _reduce(op, node, "ReduceSum", op.Where(chosen, 1.0, 0.0))
+    total = _reduce(op, node, "ReduceSum", op.Where(chosen, x, 0.0))
+    return op.Div(total, count)
 
 
 def _reduce(op: Builder, node: ir.Node, op_type: str, x: ir.Value, keepdims: int | None = None) -> ir.Value:
     given: dict[str, Any] = {name: a.value for name, a in node.attributes.items()}
     if keepdims is not None:
         given["keepdims"] = keepdims
-    axes = node.inputs[1] if len(node.inputs) > 1 else None
-    if axes is None and "axes" in given and (op_type == "ReduceSum" or op.model.opset() >= 18):
-        axes = op.constant(np.array(given.pop("axes"), np.int64))
-    return op(op_type, x, axes, **given) if axes is not None else op(op_type, x, **given)
+    axes = node.inputs[1] if len(node.inputs) > 1 else given.pop("axes", None)
+    made: ir.Value = op.node(op_type, x, axes, **given)
+    return made

@@ -6,7 +6,8 @@ import functools
 
 import onnx_ir as ir
 
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["DecomposeSums"]
 
@@ -19,7 +20,7 @@ class DecomposeSums(LocalRewrite):
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
         values = [v for v in node.inputs if v is not None]
-        total = functools.reduce(lambda a, b: op("Add", a, b), values)
+        total = functools.reduce(lambda a, b: op.Add(a, b), values)
         if node.op_type == "Mean":
-            return op("Div", total, float(len(values)))
-        return total if len(values) > 1 else op("Identity", total)
+            return op.Div(total, float(len(values)))
+        return total if len(values) > 1 else op.Identity(total)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 from fuseline.engine.shapes.dims import dims_of, equal
 
 __all__ = ["ExpandWhere"]
@@ -30,9 +31,9 @@ class ExpandWhere(LocalRewrite):
         condition, *branches = node.inputs
         needed = [i for i in (1, 2) if _needs(op.model, node, i)]
         # The operator itself knows best what the three broadcast to.
-        shape = op("Shape", op("Where", condition, *branches))
-        made = [op("Expand", b, shape) if i in needed else b for i, b in enumerate(branches, 1)]
-        return op("Where", condition, *made)
+        shape = op.Shape(op.Where(condition, *branches))
+        made = [op.Expand(b, shape) if i in needed else b for i, b in enumerate(branches, 1)]
+        return op.Where(condition, *made)
 
 
 def _needs(model: Model, node: ir.Node, index: int) -> bool:

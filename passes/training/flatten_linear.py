@@ -8,7 +8,7 @@ import onnx_ir as ir
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriting.local_rewrite import Builder
+from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["FlattenLinear"]
@@ -90,13 +90,13 @@ def _exchange(model: Model, rewriter: Rewriter, node: ir.Node) -> None:
     assert weight is not None
     added = _bias(node)
     last = node if added is None else added[0]
-    op = Builder(model, last)
+    op = rewriter.builder(last)
     rows, columns = _rows(weight), _columns(weight)
     source = _transposed(weight)
-    flat = x if rank_of(x) == 2 else op("Reshape", x, np.array([-1, rows]))
+    flat = x if rank_of(x) == 2 else op.Reshape(x, np.array([-1, rows]))
     operands = [flat, weight if source is None else source]
-    product = op("Gemm", *operands, *([] if added is None else [added[1]]), transB=int(source is not None))
-    result = product if rank_of(x) == 2 else op("Reshape", product, _shape(op, x, columns))
+    product = op.Gemm(*operands, *([] if added is None else [added[1]]), transB=int(source is not None))
+    result = product if rank_of(x) == 2 else op.Reshape(product, _shape(op, x, columns))
     if flat is not x:
         _declare(flat, x, rows)
     _declare(product, x, columns)
@@ -124,5 +124,5 @@ def _shape(op: Builder, x: ir.Value, columns: object) -> ir.Value:
     assert x.shape is not None
     leading = list(x.shape)[:-1]
     if sum(not isinstance(d, int) for d in leading) <= 1:
-        return op.constant_ints([d if isinstance(d, int) else -1 for d in leading] + [int(str(columns))])
-    return op("Concat", op("Shape", x, start=0, end=-1), np.array([columns]), axis=0)
+        return op.constant([d if isinstance(d, int) else -1 for d in leading] + [int(str(columns))])
+    return op.Concat(op.Shape(x, start=0, end=-1), np.array([columns]), axis=0)

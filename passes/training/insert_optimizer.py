@@ -91,9 +91,7 @@ class InsertOptimizer(Pass):
             domain="fuseline",
             outputs=[applied, norm],
         )
-        graph.opset_imports.setdefault("fuseline", 1)
-        rewriter.adopt(graph, node, replaces=[])
-        graph.append(node)
+        rewriter.append(graph, [node])
         graph.outputs.extend([applied, norm])
 
 
@@ -137,15 +135,10 @@ def _after_all_outputs(
     """
     needed = _ancestors(gradients)
     for output in [o for o in graph.outputs if o not in needed and o not in gradients]:
-        size = ir.node("Size", [output])
-        zero = ir.node("Constant", [], {"value": ir.tensor(0)})
-        done = ir.node("GreaterOrEqual", [size.outputs[0], zero.outputs[0]])
-        both = ir.node("And", [apply, done.outputs[0]])
-        for node in (size, zero, done, both):
-            rewriter.adopt(graph, node, replaces=[])
-            graph.append(node)
-        both.metadata_props[names.WAITS_FOR] = str(output.name)
-        apply = both.outputs[0]
+        op = rewriter.builder(graph)
+        apply = op.And(apply, op.GreaterOrEqual(op.Size(output), 0))
+        rewriter.append(graph, op.nodes)
+        op.nodes[-1].metadata_props[names.WAITS_FOR] = str(output.name)
     return apply
 
 

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["LiftGroupedConvolution"]
 
@@ -32,8 +33,8 @@ class LiftGroupedConvolution(LocalRewrite):
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
         x, weight, *bias = node.inputs
         axis = np.array([2])
-        flat = op("Conv", op("Unsqueeze", x, axis), op("Unsqueeze", weight, axis), *bias, **_lifted(node))
-        return op("Squeeze", flat, axis)
+        flat = op.Conv(op.Unsqueeze(x, axis), op.Unsqueeze(weight, axis), *bias, **_lifted(node))
+        return op.Squeeze(flat, axis)
 
 
 def _lifted(node: ir.Node) -> dict[str, Any]:

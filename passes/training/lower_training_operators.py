@@ -12,7 +12,8 @@ from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["LowerTrainingOperators"]
 
@@ -52,31 +53,31 @@ class LowerTrainingOperators(LocalRewrite):
 
 def _tanh(op: Builder, node: ir.Node) -> Made:
     dy, y = node.inputs
-    return op("Mul", dy, op("Sub", 1.0, op("Mul", y, y)))
+    return op.Mul(dy, op.Sub(1.0, op.Mul(y, y)))
 
 
 def _sigmoid(op: Builder, node: ir.Node) -> Made:
     dy, y = node.inputs
-    return op("Mul", dy, op("Mul", y, op("Sub", 1.0, y)))
+    return op.Mul(dy, op.Mul(y, op.Sub(1.0, y)))
 
 
 def _relu(op: Builder, node: ir.Node) -> Made:
     dy, y = node.inputs
-    return op("Where", op("Greater", y, 0.0), dy, 0.0)
+    return op.Where(op.Greater(y, 0.0), dy, 0.0)
 
 
 def _scale(op: Builder, node: ir.Node) -> Made:
     x, factor = node.inputs
     assert x is not None
-    number = op("Cast", factor, to=int(x.dtype or ir.DataType.FLOAT))
-    return op("Div" if attribute(node, "scale_down", 0) else "Mul", x, number)
+    number = op.Cast(factor, to=int(x.dtype or ir.DataType.FLOAT))
+    return op.node("Div" if attribute(node, "scale_down", 0) else "Mul", x, number)
 
 
 def _softmax(op: Builder, node: ir.Node) -> Made:
     dy, y = node.inputs
     axis = np.array([attribute(node, "axis", -1)])
-    total = op("ReduceSum", op("Mul", dy, y), axis, keepdims=1)
-    return op("Mul", y, op("Sub", dy, total))
+    total = op.ReduceSum(op.Mul(dy, y), axis, keepdims=1)
+    return op.Mul(y, op.Sub(dy, total))
 
 
 def _gather(op: Builder, node: ir.Node) -> Made:
@@ -91,18 +92,18 @@ def _gather(op: Builder, node: ir.Node) -> Made:
     others = [i for i in range(rank) if i not in gathered]
     order = [*gathered, *others]
     # ONNX Runtime's fusions take even a transposition that changes nothing for a real one.
-    rows = op("Transpose", dy, perm=order) if order != sorted(order) else dy
-    first = op("Gather", shape, op.constant_ints([axis, *[i for i in range(total) if i != axis]]))
-    length = op("Slice", first, op.constant_ints([0]), op.constant_ints([1]))
-    width = op("ReduceProd", op("Slice", first, op.constant_ints([1]), op.constant_ints([2**31])), keepdims=1)
-    flat = op("Reshape", rows, op("Concat", op.constant_ints([-1]), width, axis=0))
-    table = op("ConstantOfShape", op("Concat", length, width, axis=0))
+    rows = op.Transpose(dy, perm=order) if order != sorted(order) else dy
+    first = op.Gather(shape, op.constant([axis, *[i for i in range(total) if i != axis]]))
+    length = op.Slice(first, op.constant([0]), op.constant([1]))
+    width = op.ReduceProd(op.Slice(first, op.constant([1]), op.constant([2**31])), keepdims=1)
+    flat = op.Reshape(rows, op.Concat(op.constant([-1]), width, axis=0))
+    table = op.ConstantOfShape(op.Concat(length, width, axis=0))
     table.type = ir.TensorType(ir.DataType.FLOAT)
-    index = op("Reshape", op("Cast", ids, to=int(ir.DataType.INT64)), op.constant_ints([-1]))
-    positive = op("Where", op("Less", index, op.constant_ints([0])), op("Add", index, length), index)
-    summed = op("FusedEmbeddingGrad", flat, positive, table, op.constant_ints([-1]), domain="fuseline")
-    full = op("Reshape", summed, first)
-    return op("Transpose", full, perm=[*range(1, axis + 1), 0, *range(axis + 1, total)]) if axis else full
+    index = op.Reshape(op.Cast(ids, to=int(ir.DataType.INT64)), op.constant([-1]))
+    positive = op.Where(op.Less(index, op.constant([0])), op.Add(index, length), index)
+    summed = op.FusedEmbeddingGrad(flat, positive, table, op.constant([-1]), _domain="fuseline")
+    full = op.Reshape(summed, first)
+    return op.Transpose(full, perm=[*range(1, axis + 1), 0, *range(axis + 1, total)]) if axis else full
 
 
 def _check_gather(model: Model, node: ir.Node) -> str | None:
@@ -114,13 +115,13 @@ def _check_gather(model: Model, node: ir.Node) -> str | None:
 
 def _gather_elements(op: Builder, node: ir.Node) -> Made:
     dy, shape, indices = node.inputs
-    zeros = op("ConstantOfShape", shape)
-    return op("ScatterElements", zeros, indices, dy, axis=attribute(node, "axis", 0), reduction="add")
+    zeros = op.ConstantOfShape(shape)
+    return op.ScatterElements(zeros, indices, dy, axis=attribute(node, "axis", 0), reduction="add")
 
 
 def _gather_nd(op: Builder, node: ir.Node) -> Made:
     shape, indices, dy = node.inputs
-    return op("ScatterND", op("ConstantOfShape", shape), indices, dy, reduction="add")
+    return op.ScatterND(op.ConstantOfShape(shape), indices, dy, reduction="add")
 
 
 def _check_gather_nd(model: Model, node: ir.Node) -> str | None:
@@ -130,24 +131,24 @@ def _check_gather_nd(model: Model, node: ir.Node) -> str | None:
 def _slice(op: Builder, node: ir.Node) -> Made:
     """Zeros around dy. The operator Slice itself, on a range, knows where a slice begins and ends."""
     dy, shape, starts, ends, axes, *_ = node.inputs
-    listed, rank = op.read(axes), rank_of(dy)
+    listed, rank = constant(op.model, axes), rank_of(dy)
     assert listed is not None
     assert rank is not None
-    before = [op.constant_ints([0])] * rank
+    before = [op.constant([0])] * rank
     after = list(before)
     for position, axis in enumerate(listed.tolist()):
-        at = op.constant_ints([position])
-        dim = op("Gather", shape, op.constant_ints([axis]))
-        places = op("Range", np.array(0), op("Squeeze", dim), np.array(1))
-        bounds = (op("Gather", starts, at), op("Gather", ends, at))
-        taken = op("Slice", places, *bounds, op.constant_ints([0]))
+        at = op.constant([position])
+        dim = op.Gather(shape, op.constant([axis]))
+        places = op.Range(np.array(0), op.Squeeze(dim), np.array(1))
+        bounds = (op.Gather(starts, at), op.Gather(ends, at))
+        taken = op.Slice(places, *bounds, op.constant([0]))
         # A slice may be empty, as what partial rotary embeddings leave over can be; it then has no first.
-        some = op("Concat", taken, dim, axis=0)
-        first = op("Slice", some, op.constant_ints([0]), op.constant_ints([1]))
+        some = op.Concat(taken, dim, axis=0)
+        first = op.Slice(some, op.constant([0]), op.constant([1]))
         before[axis] = first
-        after[axis] = op("Sub", dim, op("Add", first, op("Shape", taken)))
+        after[axis] = op.Sub(dim, op.Add(first, op.Shape(taken)))
     # All axes are padded, if by nothing: ONNX Runtime's transpose optimizer misreads a list of axes.
-    return op("Pad", dy, op("Concat", *before, *after, axis=0))
+    return op.Pad(dy, op.Concat(*before, *after, axis=0))
 
 
 def _check_slice(model: Model, node: ir.Node) -> str | None:
@@ -173,17 +174,16 @@ def _conv(op: Builder, node: ir.Node) -> Made:
     kernel = [int(str(d)) for d in list(weight.shape)[2:]]
     swap = [1, 0, *range(2, rank)]
     ones = [1] * (rank - 2)
-    grad = op(
-        "Conv",
-        op("Transpose", x, perm=swap),
-        op("Transpose", dy, perm=swap),
+    grad = op.Conv(
+        op.Transpose(x, perm=swap),
+        op.Transpose(dy, perm=swap),
         pads=list(attribute(node, "pads", [0] * 2 * (rank - 2))),
         strides=list(attribute(node, "dilations", ones)),
         dilations=list(attribute(node, "strides", ones)),
     )
     axes = np.arange(2, rank)
-    cut = op("Slice", op("Transpose", grad, perm=swap), op.constant_ints([0] * len(kernel)), kernel, axes)
-    bias = op("ReduceSum", dy, np.array([0, *range(2, rank)]), keepdims=0)
+    cut = op.Slice(op.Transpose(grad, perm=swap), op.constant([0] * len(kernel)), kernel, axes)
+    bias = op.ReduceSum(dy, np.array([0, *range(2, rank)]), keepdims=0)
     return [None, cut, bias][: len(node.outputs)]
 
 

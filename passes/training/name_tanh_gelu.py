@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["NameTanhGelu"]
 
@@ -25,4 +26,4 @@ class NameTanhGelu(LocalRewrite):
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
         tanh = attribute(node, "approximate", "none") == "tanh"
-        return op("FastGelu" if tanh else "Gelu", node.inputs[0], domain="com.microsoft")
+        return op.node("FastGelu" if tanh else "Gelu", node.inputs[0], _domain="com.microsoft")

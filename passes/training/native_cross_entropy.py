@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 from fuseline.passes.training.native import statistic
 
 __all__ = ["NativeCrossEntropy"]
@@ -42,12 +43,11 @@ class NativeCrossEntropy(LocalRewrite):
 
     def build(self, op: Builder, node: ir.Node) -> Sequence[ir.Value | None]:
         scores, labels = node.inputs[0], node.inputs[1]
-        loss, log_sum_exp, state = op.several(
-            "FusedCrossEntropy",
+        loss, log_sum_exp, state = op.FusedCrossEntropy(
             scores,
             labels,
-            outputs=3,
-            domain="fuseline",
+            _outputs=3,
+            _domain="fuseline",
             ignore_index=attribute(node, "ignore_index", _NONE),
             reduction=_REDUCTIONS[attribute(node, "reduction", "mean")],
         )

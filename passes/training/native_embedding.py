@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 from fuseline.passes.training.mask_padding_gradient import padding_row
 from fuseline.passes.training.native import statistic
 
@@ -38,11 +39,10 @@ class NativeEmbedding(LocalRewrite):
 
     def build(self, op: Builder, node: ir.Node) -> Sequence[ir.Value | None]:
         row = padding_row(op.model, node.inputs[0])
-        y, state = op.several(
-            "FusedEmbedding",
+        y, state = op.FusedEmbedding(
             *node.inputs,
-            outputs=2,
-            domain="fuseline",
+            _outputs=2,
+            _domain="fuseline",
             padding_idx=-1 if row is None else row,
         )
         statistic(state, shape=(1,), dtype=ir.DataType.INT64)

@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 from fuseline.passes.training.native import EMPTY
 
 __all__ = ["NativeGelu"]
@@ -27,4 +28,4 @@ class NativeGelu(LocalRewrite):
         x, *rest = node.inputs
         bias = rest[0] if rest and rest[0] is not None else EMPTY
         tanh = node.op_type == "FastGelu" or attribute(node, "approximate", "none") == "tanh"
-        return op("FusedBiasGeluTanh" if tanh else "FusedBiasGelu", x, bias, domain="fuseline")
+        return op.node("FusedBiasGeluTanh" if tanh else "FusedBiasGelu", x, bias, _domain="fuseline")

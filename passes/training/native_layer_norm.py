@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 from fuseline.passes.training.native import EMPTY, statistic
 
 __all__ = ["NativeLayerNorm"]
@@ -36,9 +37,7 @@ class NativeLayerNorm(LocalRewrite):
         x, scale, *rest = node.inputs
         bias = rest[0] if rest and rest[0] is not None else EMPTY
         epsilon = float(attribute(node, "epsilon", 1e-5))
-        y, *statistics = op.several(
-            "FusedLayerNorm", x, scale, bias, outputs=3, domain="fuseline", epsilon=epsilon
-        )
+        y, *statistics = op.FusedLayerNorm(x, scale, bias, _outputs=3, _domain="fuseline", epsilon=epsilon)
         for value in statistics:
             statistic(value, x, drop=1)
         return [y]

@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["NativeSoftmax"]
 
@@ -26,4 +27,4 @@ class NativeSoftmax(LocalRewrite):
         return x.dtype == ir.DataType.FLOAT or f"its type is {x.dtype}, not float32"
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
-        return op("FusedSoftmax", node.inputs[0], domain="fuseline")
+        return op.FusedSoftmax(node.inputs[0], _domain="fuseline")

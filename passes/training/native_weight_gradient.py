@@ -8,7 +8,6 @@ from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriting.local_rewrite import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["NativeWeightGradient"]
@@ -43,8 +42,8 @@ def _exchange(model: Model, rewriter: Rewriter, node: ir.Node, position: dict[ir
     dy, x = node.inputs
     assert dy is not None
     sums = _column_sums(model, dy)
-    op = Builder(model, node)
-    outputs = op.several("FusedWeightGrad", dy, x, outputs=2, domain="fuseline")
+    op = rewriter.builder(node)
+    outputs = op.FusedWeightGrad(dy, x, _outputs=2, _domain="fuseline")
     outputs[1].type = ir.TensorType(ir.DataType.FLOAT)
     # It stands where the first of them stood, so that all their readers come after it.
     first = min([node, *sums], key=position.__getitem__)

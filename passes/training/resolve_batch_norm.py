@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["ResolveBatchNorm"]
 
@@ -29,11 +30,10 @@ class ResolveBatchNorm(LocalRewrite):
         epsilon = float(attribute(node, "epsilon", 1e-5))
         if not attribute(node, "training_mode", 0):
             return [_affine(op, node, epsilon)]
-        made = op.several(
-            "BatchNormInternal",
+        made = op.BatchNormInternal(
             *node.inputs,
-            outputs=5,
-            domain="com.microsoft",
+            _outputs=5,
+            _domain="com.microsoft",
             epsilon=epsilon,
             momentum=float(attribute(node, "momentum", 0.9)),
             training_mode=1,
@@ -50,8 +50,8 @@ def _affine(op: Builder, node: ir.Node, epsilon: float) -> ir.Value:
     rank = rank_of(x)
     assert rank is not None
     trailing = np.arange(1, rank - 1)
-    factor = op("Div", scale, op("Sqrt", op("Add", variance, epsilon)))
-    shift = op("Sub", bias, op("Mul", mean, factor))
+    factor = op.Div(scale, op.Sqrt(op.Add(variance, epsilon)))
+    shift = op.Sub(bias, op.Mul(mean, factor))
     if rank > 2:
-        factor, shift = op("Unsqueeze", factor, trailing), op("Unsqueeze", shift, trailing)
-    return op("Add", op("Mul", x, factor), shift)
+        factor, shift = op.Unsqueeze(factor, trailing), op.Unsqueeze(shift, trailing)
+    return op.Add(op.Mul(x, factor), shift)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["ResolveCastLike"]
 
@@ -26,5 +27,5 @@ class ResolveCastLike(LocalRewrite):
         assert like is not None
         assert like.dtype is not None
         if x.dtype == like.dtype:
-            return op("Identity", x)
-        return op("Cast", x, to=int(like.dtype))
+            return op.Identity(x)
+        return op.Cast(x, to=int(like.dtype))

@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["ResolveCumulativeSum"]
 
@@ -26,9 +27,9 @@ class ResolveCumulativeSum(LocalRewrite):
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
         x, axis = node.inputs
-        forward = op("CumSum", x, axis)
+        forward = op.CumSum(x, axis)
         if not attribute(node, "reverse", 0):
-            return op("Sub", forward, x)
-        total = op("ReduceSum", x, op("Reshape", axis, np.array([1])), keepdims=1)
-        after = op("Sub", total, forward)
-        return after if attribute(node, "exclusive", 0) else op("Add", after, x)
+            return op.Sub(forward, x)
+        total = op.ReduceSum(x, op.Reshape(axis, np.array([1])), keepdims=1)
+        after = op.Sub(total, forward)
+        return after if attribute(node, "exclusive", 0) else op.Add(after, x)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["ResolveEinsum"]
 
@@ -52,7 +53,7 @@ def _summed(op: Builder, value: ir.Value, term: str, wanted: set[str]) -> tuple[
     alone = [i for i, c in enumerate(term) if c not in wanted]
     if not alone:
         return value, term
-    return op("ReduceSum", value, alone, keepdims=0), "".join(c for c in term if c in wanted)
+    return op.ReduceSum(value, alone, keepdims=0), "".join(c for c in term if c in wanted)
 
 
 def _product(op: Builder, a: ir.Value, left: str, b: ir.Value, right: str, result: str) -> ir.Value:
@@ -63,18 +64,18 @@ def _product(op: Builder, a: ir.Value, left: str, b: ir.Value, right: str, resul
     columns = [c for c in right if c not in left]
     x = _grouped(op, _transposed(op, a, left, "".join([*batch, *rows, *inner])), [batch, rows, inner])
     y = _grouped(op, _transposed(op, b, right, "".join([*batch, *inner, *columns])), [batch, inner, columns])
-    flat = op("MatMul", x, y)
+    flat = op.MatMul(x, y)
     sizes = [_size(op, a, left, c) for c in (*batch, *rows)] + [_size(op, b, right, c) for c in columns]
     if not sizes:
-        return op("Reshape", flat, op.constant_ints([]))
-    full = op("Reshape", flat, op("Concat", *sizes, axis=0))
+        return op.Reshape(flat, op.constant([]))
+    full = op.Reshape(flat, op.Concat(*sizes, axis=0))
     return _transposed(op, full, "".join([*batch, *rows, *columns]), result)
 
 
 def _transposed(op: Builder, value: ir.Value, term: str, wanted: str) -> ir.Value:
     if term == wanted:
         return value
-    return op("Transpose", value, perm=[term.index(c) for c in wanted])
+    return op.Transpose(value, perm=[term.index(c) for c in wanted])
 
 
 def _grouped(op: Builder, value: ir.Value, groups: list[list[str]]) -> ir.Value:
@@ -83,11 +84,11 @@ def _grouped(op: Builder, value: ir.Value, groups: list[list[str]]) -> ir.Value:
         return value
     sizes, start = [], 0
     for group in groups:
-        shape = op("Shape", value, start=start, end=start + len(group))
-        sizes.append(op("ReduceProd", shape, keepdims=1) if group else op.constant_ints([1]))
+        shape = op.Shape(value, start=start, end=start + len(group))
+        sizes.append(op.ReduceProd(shape, keepdims=1) if group else op.constant([1]))
         start += len(group)
-    return op("Reshape", value, op("Concat", *sizes, axis=0))
+    return op.Reshape(value, op.Concat(*sizes, axis=0))
 
 
 def _size(op: Builder, value: ir.Value, term: str, letter: str) -> ir.Value:
-    return op("Shape", value, start=term.index(letter), end=term.index(letter) + 1)
+    return op.Shape(value, start=term.index(letter), end=term.index(letter) + 1)

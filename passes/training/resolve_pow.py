@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import scalar
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["ResolvePow"]
 
@@ -46,17 +47,17 @@ class ResolvePow(LocalRewrite):
         if power is None:
             base = scalar(op.model, x)
             assert base is not None
-            return op("Exp", op("Mul", exponent, math.log(base)))
+            return op.Exp(op.Mul(exponent, math.log(base)))
         match power:
             case 0.5:
-                return op("Sqrt", x)
+                return op.Sqrt(x)
             case -0.5:
-                return op("Div", 1.0, op("Sqrt", x))
+                return op.Div(1.0, op.Sqrt(x))
             case 1.0:
-                return op("Identity", x)
+                return op.Identity(x)
             case -1.0:
-                return op("Div", 1.0, x)
-        square = op("Mul", x, x)
+                return op.Div(1.0, x)
+        square = op.Mul(x, x)
         if power == 2:
             return square
-        return op("Mul", square, x if power == 3 else square)
+        return op.Mul(square, x if power == 3 else square)

@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["ResolveResize"]
 
@@ -32,4 +33,4 @@ class ResolveResize(LocalRewrite):
         return True
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
-        return op("Identity", node.inputs[0])
+        return op.Identity(node.inputs[0])

@@ -9,7 +9,6 @@ from fuseline.engine.constants import constant, scalar
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriting.local_rewrite import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["ResolveSplitSequence"]
@@ -74,11 +73,11 @@ def _sizes(model: Model, node: ir.Node) -> list[int] | None:
 def _exchange(model: Model, rewriter: Rewriter, node: ir.Node, readers: list[ir.Node]) -> None:
     sizes = _sizes(model, node)
     assert sizes is not None
-    op = Builder(model, node)
+    op = rewriter.builder(node)
     axis = attribute(node, "axis", 0)
     x = node.inputs[0]
     assert x is not None
-    parts = op.several("Split", x, np.array(sizes, np.int64), outputs=len(sizes), axis=axis)
+    parts = op.Split(x, np.array(sizes, np.int64), _outputs=len(sizes), axis=axis)
     for part, size in zip(parts, sizes, strict=True):
         part.type = x.type
         if x.shape is not None:

@@ -11,7 +11,6 @@ from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriting.local_rewrite import Builder
 from fuseline.engine.rewriting.positionwise import Axes, needed
 from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow, positions
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -98,8 +97,8 @@ class _Mover:
             self._copy(node, axis, operands)
         data = chosen.reader.inputs[0]
         assert data is not None
-        op = Builder(self.model, chosen.reader)
-        result = op("Squeeze", self.parts[data, chosen.axis], np.array([chosen.axis]))
+        op = self.rewriter.builder(chosen.reader)
+        result = op.Squeeze(self.parts[data, chosen.axis], np.array([chosen.axis]))
         self.rewriter.replace([chosen.reader], op.nodes, [(chosen.reader.outputs[0], result)])
         self.rewriter.remove(*chosen.nodes)
 
@@ -108,14 +107,14 @@ class _Mover:
         inputs = list(node.inputs)
         for place, inner in operands.items():
             inputs[place] = self._part(node, inputs[place], inner)
-        op = Builder(self.model, node)
+        op = self.rewriter.builder(node)
         attributes = {name: found.value for name, found in node.attributes.items()}
         whole = node.outputs[0]
         if node.op_type == "Reshape":
             behind = (dims_of(whole) or ())[axis + 1 :]
-            inputs[1] = op.constant_ints([0] * axis + [1] + [int(str(d)) for d in behind])
+            inputs[1] = op.constant([0] * axis + [1] + [int(str(d)) for d in behind])
             attributes.pop("allowzero", None)
-        value = op(node.op_type, *inputs, domain=node.domain, **attributes)
+        value = op.node(node.op_type, *inputs, _domain=node.domain, **attributes)
         _describe(value, whole, axis)
         self.rewriter.insert(node, op.nodes, replaces=[node])
         self.parts[whole, axis] = value
@@ -124,10 +123,10 @@ class _Mover:
         """One position of a value: computed as such, or cut out of it."""
         assert value is not None
         if (value, axis) not in self.parts:
-            op = Builder(self.model, user)
+            op = self.rewriter.builder(user)
             index = self.selection.index
             end = np.iinfo(np.int64).max if index == -1 else index + 1
-            part = op("Slice", value, [index], [end], [axis])
+            part = op.Slice(value, [index], [end], [axis])
             _describe(part, value, axis)
             self.rewriter.insert(user, op.nodes, replaces=[self.selection.reader])
             self.parts[value, axis] = part

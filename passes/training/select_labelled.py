@@ -10,7 +10,6 @@ import onnx_ir as ir
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriting.local_rewrite import Builder
 from fuseline.engine.rewriting.positionwise import Axes
 from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow, positions
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -103,8 +102,8 @@ class _Mover:
         kept = self._part(labels, 1)
         for node in reversed(self.region.nodes):
             self._copy(node)
-        op = Builder(self.model, self.loss)
-        result = op(self.loss.op_type, self.parts[scores], kept, **_attributes(self.loss))
+        op = self.rewriter.builder(self.loss)
+        result = op.node(self.loss.op_type, self.parts[scores], kept, **_attributes(self.loss))
         self.rewriter.replace([self.loss], op.nodes, [(self.loss.outputs[0], result)])
         self.rewriter.remove(*self.region.nodes)
 
@@ -114,13 +113,13 @@ class _Mover:
         The first is always one of them, since no runtime multiplies matrices without rows; if its label is
         to be ignored, the loss does so.
         """
-        op = Builder(self.model, self.loss)
+        op = self.rewriter.builder(self.loss)
         assert labels.dtype is not None
         ignored = np.array(attribute(self.loss, "ignore_index", 0), labels.dtype.numpy())
-        counts = op("Not", op("Equal", labels, ignored))
-        others = op("Slice", counts, [1], [np.iinfo(np.int64).max], [0])
-        wanted = op("Concat", np.array([True]), others, axis=0)
-        rows = op("Squeeze", op("NonZero", wanted), [0])
+        counts = op.Not(op.Equal(labels, ignored))
+        others = op.Slice(counts, [1], [np.iinfo(np.int64).max], [0])
+        wanted = op.Concat(np.array([True]), others, axis=0)
+        rows = op.Squeeze(op.NonZero(wanted), [0])
         rows.type, rows.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([self.count])
         self.rewriter.insert(self.loss, op.nodes)
         return rows
@@ -140,20 +139,20 @@ class _Mover:
         attributes = _attributes(node)
         if attributes.get("axis", -1) >= 0:
             attributes["axis"] -= leading - 1
-        op = Builder(self.model, node)
-        self.parts[whole] = op(node.op_type, *inputs, domain=node.domain, **attributes)
+        op = self.rewriter.builder(node)
+        self.parts[whole] = op.node(node.op_type, *inputs, _domain=node.domain, **attributes)
         self._describe(self.parts[whole], whole, leading)
         self.rewriter.insert(self.loss, op.nodes, replaces=[node])
 
     def _part(self, value: ir.Value, leading: int) -> ir.Value:
         """The labelled rows of a value: computed as such, or taken out of it."""
         if value not in self.parts:
-            op = Builder(self.model, self.loss)
+            op = self.rewriter.builder(self.loss)
             flat = value
             if leading > 1:
-                flat = op("Reshape", value, [-1, *(columns(value, leading) or ())])
+                flat = op.Reshape(value, [-1, *(columns(value, leading) or ())])
                 flat.type = value.type
-            self.parts[value] = op("Gather", flat, self.rows, axis=0)
+            self.parts[value] = op.Gather(flat, self.rows, axis=0)
             self._describe(self.parts[value], value, leading)
             self.rewriter.insert(self.loss, op.nodes)
         return self.parts[value]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.rewriting.local_rewrite import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["SeparateRepeatedInputs"]
@@ -27,8 +26,8 @@ class SeparateRepeatedInputs(Pass):
                 if user not in seen:
                     seen.add(user)
                 elif rewriter.permit(user, f"reads {name!r} twice"):
-                    op = Builder(model, user)
-                    copy = op("Identity", value)
+                    op = rewriter.builder(user)
+                    copy = op.Identity(value)
                     copy.type, copy.shape = user.inputs[index].type, user.inputs[index].shape  # type: ignore[union-attr]
                     rewriter.insert(user, op.nodes)
                     user.replace_input_with(index, copy)

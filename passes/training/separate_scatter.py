@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["SeparateScatter"]
 
@@ -32,7 +33,7 @@ class SeparateScatter(LocalRewrite):
         data, *rest = node.inputs
         assert data is not None
         dtype = (data.dtype or ir.DataType.FLOAT).numpy()
-        zeros = op("ConstantOfShape", op("Shape", data), value=ir.tensor(np.zeros(1, dtype)))
+        zeros = op.ConstantOfShape(op.Shape(data), value=ir.tensor(np.zeros(1, dtype)))
         zeros.type, zeros.shape = data.type, data.shape
         given = {name: a.value for name, a in node.attributes.items()}
-        return op("Add", data, op(node.op_type, zeros, *rest, **given))
+        return op.Add(data, op.node(node.op_type, zeros, *rest, **given))

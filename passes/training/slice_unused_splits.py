@@ -10,7 +10,8 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["SliceUnusedSplits"]
 
@@ -38,7 +39,7 @@ class SliceUnusedSplits(LocalRewrite):
         for output, size in zip(node.outputs, sizes, strict=True):
             used = output.uses() or output.is_graph_output()
             bounds = (np.array([start]), np.array([start + size]))
-            made.append(op("Slice", node.inputs[0], *bounds, axis) if used else None)
+            made.append(op.Slice(node.inputs[0], *bounds, axis) if used else None)
             start += size
         return made
 

@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import rank_of
-from fuseline.engine.rewriting.local_rewrite import Builder, LocalRewrite
+from fuseline.engine.rewriting.builder import Builder
+from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["WidenMatmul"]
 
@@ -24,11 +25,10 @@ class WidenMatmul(LocalRewrite):
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
         a, b = node.inputs
         left, right = rank_of(a) == 1, rank_of(b) == 1
-        product = op(
-            "MatMul",
-            op("Unsqueeze", a, np.array([0])) if left else a,
-            op("Unsqueeze", b, np.array([1])) if right else b,
+        product = op.MatMul(
+            op.Unsqueeze(a, np.array([0])) if left else a,
+            op.Unsqueeze(b, np.array([1])) if right else b,
         )
         if right:
-            product = op("Squeeze", product, np.array([-1]))
-        return op("Squeeze", product, np.array([-1 if right else -2])) if left else product
+            product = op.Squeeze(product, np.array([-1]))
+        return op.Squeeze(product, np.array([-1 if right else -2])) if left else product

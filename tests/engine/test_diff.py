@@ -147,7 +147,7 @@ def test_functions_interface_and_opsets() -> None:
 def test_provenance_both_ways() -> None:
     before = model("h = Erf(x) k = Add(h, x) y = Exp(k)")
     after = before.clone()
-    rewriter = Rewriter("fuse-it")
+    rewriter = Rewriter(after, "fuse-it")
     erf, add, _ = list(after.graph)
     erf.metadata_props["fuseline.module"] = "encoder.layer.0"
     assert rewriter.permit(add)

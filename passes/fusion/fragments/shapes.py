@@ -15,8 +15,9 @@ __all__ = ["shape_vector"]
 
 def shape_vector(op: Builder, wanted: Sequence[int | str | None], likes: Sequence[ir.Value]) -> Any:
     """An int64 vector of the dimensions; symbols are looked up in graph inputs, then in `likes`."""
-    if all(isinstance(d, int) for d in wanted):
-        return op.constant(list(wanted), "shape")
+    sizes = [d for d in wanted if isinstance(d, int)]
+    if len(sizes) == len(wanted):
+        return op.constant(sizes, "shape")
     parts = [_dimension(op, d, likes) for d in wanted]
     return op.Concat(*parts, axis=0)
 

@@ -37,9 +37,9 @@ def skip_norm(
     kept = context.used_outside(total)
     # The operand with the batch comes first.
     first, second = (skip, x) if _over_batch(skip, x) else (x, skip)
-    wanted = (True, False, False, True) if kept else 1
+    wanted = (True, False, False, True) if kept else (True,)
     made = op.node(op_type, first, second, *rest, epsilon=epsilon, _domain="com.microsoft", _outputs=wanted)
-    return (made[0], made[3]) if kept else (made, total)
+    return made[0], made[3] if kept else total
 
 
 def _over_batch(x: ir.Value, skip: ir.Value) -> bool:

@@ -19,7 +19,7 @@ def model(body: str, inputs: str = "float[n, 4] x, float[n, 4] y", outputs: str 
 
 
 def apply(fusion: Fusion, target: Model, limit: int | None = None) -> Rewriter:
-    rewriter = Rewriter(fusion.name, limit=limit)
+    rewriter = Rewriter(target, fusion.name, limit=limit)
     assert fusion.run(target, rewriter) == rewriter.changes
     return rewriter
 

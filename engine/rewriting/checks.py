@@ -1,0 +1,81 @@
+"""What every node that a pass adds, and every value it puts in another's place, is held to."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fuseline.engine.errors import PassError
+from fuseline.engine.model import Model
+from fuseline.engine.nodes import STANDARD_DOMAINS, has_references, opset_at, root_of
+from fuseline.engine.operators.signatures import fault, is_known, signature, similar
+from fuseline.engine.rewriting.forms import Inexpressible
+from fuseline.engine.shapes.dims import Dims, dims_of
+from fuseline.engine.shapes.inference import infer
+from fuseline.engine.shapes.values import ShapeValues
+
+__all__ = ["check_node", "check_replacement", "import_domain"]
+
+
+def import_domain(model: Model, graph: ir.Graph, domain: str) -> None:
+    """Let the model, and the function that the graph belongs to, import the domain of a new node."""
+    if domain in STANDARD_DOMAINS:
+        return
+    for root in (model.graph, root_of(model, graph)):
+        root.opset_imports.setdefault(domain, 1)
+
+
+def check_node(model: Model, node: ir.Node, graph: ir.Graph) -> None:
+    """Refuse a node that no runtime would load: unknown operator, wrong arity, attribute or element type."""
+    if (node.domain, node.op_type, node.overload) in model.ir.functions:
+        return
+    version = opset_at(model, graph, "" if node.domain in STANDARD_DOMAINS else node.domain)
+    found = signature(node.domain, node.op_type, version or 1)
+    name = f"{node.domain}::{node.op_type}" if node.domain not in STANDARD_DOMAINS else node.op_type
+    if found is None:
+        if not is_known(node.domain, node.op_type):
+            raise PassError(
+                f"there is no operator {name!r}",
+                hint=similar(node.domain, node.op_type) or "an operator of your own needs a domain",
+            )
+        if node.domain in STANDARD_DOMAINS:
+            raise Inexpressible(f"opset {version} has no {name}")
+        return
+    wrong = fault(node, found)
+    if wrong is not None:
+        kind = Inexpressible if wrong.startswith("takes no ") else PassError
+        raise kind(f"{name} {wrong}")
+
+
+def check_replacement(model: Model, old: ir.Value, new: ir.Value) -> None:
+    """Refuse to put a value in place of another of a different element type or shape."""
+    if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
+        raise PassError(
+            f"{old.name!r} is {old.dtype.name}, but what takes its place, {new.name!r}, is {new.dtype.name}"
+        )
+    made = dims_of(new)
+    meant = _made_by(model, old) if made is not None else None
+    if made is None or meant is None:
+        return
+    if len(meant) != len(made) or any(_differ(a, b) for a, b in zip(meant, made, strict=True)):
+        raise PassError(
+            f"{old.name!r} has the shape {_shown(meant)}, but what takes its place, {new.name!r}, "
+            f"has the shape {_shown(made)}"
+        )
+
+
+def _made_by(model: Model, value: ir.Value) -> Dims | None:
+    """The shape as it follows from the producer: what a file declares is a claim, not a fact."""
+    node = value.producer()
+    if node is None or has_references(node):
+        return None
+    found = infer(node, ShapeValues(model))
+    index = value.index()
+    return found[index][1] if found is not None and index is not None and index < len(found) else None
+
+
+def _differ(one: int | str | None, other: int | str | None) -> bool:
+    return isinstance(one, int) and isinstance(other, int) and one != other
+
+
+def _shown(dims: Dims) -> str:
+    return f"[{','.join('?' if d is None else str(d) for d in dims)}]"
