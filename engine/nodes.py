@@ -12,6 +12,7 @@ from fuseline.engine.model import Model
 __all__ = [
     "STANDARD_DOMAINS",
     "attribute",
+    "attributes",
     "function_graphs",
     "has_references",
     "is_op",
@@ -124,6 +125,11 @@ def attribute(node: ir.Node, name: str, default: Any) -> Any:
     """The value of an attribute, or `default` where it is absent."""
     found = node.attributes.get(name)
     return default if found is None else found.value
+
+
+def attributes(node: ir.Node) -> dict[str, Any]:
+    """The values of all attributes, by name."""
+    return {name: found.value for name, found in node.attributes.items()}
 
 
 def rank_of(value: ir.Value | None) -> int | None:

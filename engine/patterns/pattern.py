@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from fuseline.engine.errors import PassError
 from fuseline.engine.patterns.terms import (
@@ -28,10 +29,35 @@ from fuseline.engine.patterns.terms import (
 __all__ = ["Op", "Pattern", "one_of", "trace"]
 
 OpKey = tuple[str, str]
+Array = npt.NDArray[Any]
+
+
+PatternInput = Term | bool | float | Sequence[int] | Sequence[float] | Array | None
+"""A term, a constant, or None for an input that is absent."""
+Condition = Term | int | float | str | Sequence[int] | Callable[[Any], bool] | None
+"""What an attribute has to be: a value, a predicate, or a capture."""
 
 
 class _NodeMaker(Protocol):
-    def __call__(self, *inputs: Any, **attributes: Any) -> Any: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self,
+        *inputs: PatternInput,
+        _outputs: int,
+        _domain: str = "",
+        _label: str | None = None,
+        _shared: bool = False,
+        **attributes: Condition,
+    ) -> tuple[Term, ...]: ...
+    @overload
+    def __call__(
+        self,
+        *inputs: PatternInput,
+        _domain: str = "",
+        _label: str | None = None,
+        _shared: bool = False,
+        **attributes: Condition,
+    ) -> Term: ...
 
 
 @dataclass(frozen=True)
@@ -48,42 +74,70 @@ class Op:
     def __getattr__(self, op_type: str) -> _NodeMaker:
         if not op_type[:1].isupper():
             raise AttributeError(op_type)
-        return lambda *inputs, **attributes: self.node((op_type,), *inputs, **attributes)
 
+        def make(*inputs: PatternInput, **options: Any) -> Any:
+            return self.node((op_type,), *inputs, **options)
+
+        return make
+
+    @overload
+    def node(  # type: ignore[overload-overlap]
+        self,
+        op_types: Sequence[str],
+        *inputs: PatternInput,
+        _outputs: int,
+        _domain: str = "",
+        _label: str | None = None,
+        _shared: bool = False,
+        **attributes: Condition,
+    ) -> tuple[Term, ...]: ...
+    @overload
     def node(
         self,
         op_types: Sequence[str],
-        *inputs: Any,
+        *inputs: PatternInput,
+        _outputs: None = None,
         _domain: str = "",
-        _outputs: int = 1,
+        _label: str | None = None,
+        _shared: bool = False,
+        **attributes: Condition,
+    ) -> Term: ...
+    def node(
+        self,
+        op_types: Sequence[str],
+        *inputs: PatternInput,
+        _outputs: int | None = None,
+        _domain: str = "",
         _label: str | None = None,
         _shared: bool = False,
         **attributes: Any,
-    ) -> Any:
-        """A node of any of several operators; a tuple of terms if it has several outputs."""
+    ) -> Term | tuple[Term, ...]:
+        """A node of any of several operators; with `_outputs` a tuple of so many terms."""
         terms = tuple(self.term(i) for i in inputs)
         node = NodeTerm(tuple(op_types), terms, _domain, attributes, _label, _shared)
-        outputs = tuple(Output(node, index) for index in range(_outputs))
-        return outputs[0] if _outputs == 1 else outputs
+        outputs = tuple(Output(node, index) for index in range(_outputs or 1))
+        return outputs[0] if _outputs is None else outputs
 
-    def term(self, value: Any) -> Term | None:
+    def term(self, value: PatternInput) -> Term | None:
         if value is None or isinstance(value, Term):
             return value
         return self.constant(value)
 
-    def constant(self, value: Any, rtol: float | None = None) -> Constant:
+    def constant(
+        self, value: bool | float | Sequence[int] | Sequence[float] | Array, rtol: float | None = None
+    ) -> Constant:
         return Constant(np.asarray(value), self.rtol if rtol is None else rtol)
 
-    def one_of(self, *options: Any, pick: str | None = None) -> Term:
+    def one_of(self, *options: PatternInput, pick: str | None = None) -> Term:
         """Any of the alternatives; with `pick`, its position is captured under that name."""
         return Alternatives(tuple(_present(self.term(o)) for o in options), pick)
 
-    def optional(self, wrap: Callable[[Any], Any], inner: Any) -> Term:
+    def optional(self, wrap: Callable[[Term], Term], inner: PatternInput) -> Term:
         """`wrap(inner)` or just `inner`."""
         return self.repeated(wrap, inner, at_most=1)
 
     def repeated(
-        self, wrap: Callable[[Any], Any], inner: Any, *, at_least: int = 0, at_most: int = 8
+        self, wrap: Callable[[Term], Term], inner: PatternInput, *, at_least: int = 0, at_most: int = 8
     ) -> Term:
         """`wrap(wrap(… inner))`, so many times; the longest chain is preferred."""
         levels = [_present(self.term(inner))]
@@ -92,23 +146,25 @@ class Op:
         chosen = tuple(reversed(levels[at_least:]))
         return chosen[0] if len(chosen) == 1 else Alternatives(chosen)
 
-    def through(self, inner: Any, *op_types: str, at_most: int = 2) -> Term:
+    def through(self, inner: PatternInput, *op_types: str, at_most: int = 2) -> Term:
         """`inner`, or `inner` behind a few nodes of kinds that do not matter here (their first input)."""
         kinds = frozenset(op_types or ("Identity", "Cast", "Reshape", "Transpose"))
         return Through(_present(self.term(inner)), kinds, at_most)
 
-    def associative(self, op_type: str, *parts: Any) -> Term:
+    def associative(self, op_type: str, *parts: PatternInput) -> Term:
         """All parts combined by one associative and commutative operator, in any grouping and order."""
         return Associative(op_type, tuple(_present(self.term(p)) for p in parts))
 
-    def example(self, function: Callable[..., Any], *terms: Any, shapes: Sequence[Sequence[int]]) -> Any:
+    def example(
+        self, function: Callable[..., Any], *terms: PatternInput, shapes: Sequence[Sequence[int]]
+    ) -> Any:
         """The pattern of a small torch function: it is exported, and its graph becomes the pattern."""
         from fuseline.engine.patterns.by_example import pattern_of
 
         return pattern_of(self, function, terms, shapes)
 
 
-def one_of(*options: Any, pick: str | None = None) -> Term:
+def one_of(*options: PatternInput, pick: str | None = None) -> Term:
     """Any of the alternatives."""
     return Op().one_of(*options, pick=pick)
 

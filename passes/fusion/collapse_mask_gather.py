@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["CollapseMaskGather"]
@@ -19,13 +19,13 @@ class CollapseMaskGather(Fusion):
     produces: ClassVar[tuple[str, ...]] = ("Unsqueeze",)
 
     def match(
-        self, op: Op, mask: Any, rows: Any, columns: Any, to_rows: Any, to_columns: Any, axes: Any
-    ) -> Any:
+        self, op: Op, mask: Term, rows: Term, columns: Term, to_rows: Term, to_columns: Term, axes: Term
+    ) -> Term:
         row = op.Unsqueeze(op.one_of(op.Expand(rows, to_rows), rows), axes)
         column = op.Unsqueeze(op.one_of(op.Expand(columns, to_columns), columns), axes)
         return op.GatherND(mask, op.Concat(row, column, axis=-1, _shared=True), batch_dims=0)
 
-    def check(self, mask: Any, rows: Any, columns: Any, context: Context) -> str | None:
+    def check(self, mask: ir.Value, rows: ir.Value, columns: ir.Value, context: Context) -> str | None:
         known, made = dims_of(mask), dims_of(context.match.root.outputs[0])
         if known is None or len(known) != 2 or made is None or len(made) != 4 or None in known:
             return f"the mask {known} is not gathered into [batch, 1, 1, length], but into {made}"
@@ -36,7 +36,7 @@ class CollapseMaskGather(Fusion):
                 return f"the {name} are not known to count from 0"
         return None
 
-    def replace(self, op: Builder, mask: Any) -> Any:
+    def replace(self, op: Builder, mask: ir.Value) -> ir.Value:
         return op.Unsqueeze(mask, [1, 2])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -24,7 +24,9 @@ class FuseAttention(AttentionFusion):
     counterpart: ClassVar[str | None] = "fuse-attention-training"
     produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
 
-    def check(self, q: Any, k: Any, v: Any, layout: int, form: int, context: Context) -> str | None:
+    def check(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int, context: Context
+    ) -> str | None:
         captures = context.match.captures
         if captures.get("ratio") is not None and context.scalar(captures.get("training")):
             return "dropout is switched on"
@@ -40,8 +42,16 @@ class FuseAttention(AttentionFusion):
         return super().check(q, k, v, layout, form, context)
 
     def replace(
-        self, op: Builder, q: Any, k: Any, v: Any, layout: int, form: int, context: Context, shape: Any = None
-    ) -> Any:
+        self,
+        op: Builder,
+        q: ir.Value,
+        k: ir.Value,
+        v: ir.Value,
+        layout: int,
+        form: int,
+        context: Context,
+        shape: ir.Value | None = None,
+    ) -> ir.Value:
         batch, heads, queries, _ = dims_of(q) or ()
         assert isinstance(heads, int)
         keys = (dims_of(v) or ())[2]
@@ -61,17 +71,17 @@ class FuseAttention(AttentionFusion):
         )
         width = (dims_of(v) or ())[3]
         assert isinstance(width, int)
-        y.type, y.shape = q.type, ir.Shape([batch, queries, heads * width])
         if form == 0 and len(dims_of(context.match.root.outputs[0]) or ()) == 3:
             return y
         if form == 0:
             return op.Reshape(y, shape)
         parted = op.Reshape(y, [0, 0, heads, width])
-        parted.type, parted.shape = q.type, ir.Shape([batch, queries, heads, width])
         return parted if form == 1 else op.Transpose(parted, perm=SWAP)
 
 
-def _keys_and_values(op: Builder, k: ir.Value, v: ir.Value, layout: int, heads: int) -> tuple[Any, Any]:
+def _keys_and_values(
+    op: Builder, k: ir.Value, v: ir.Value, layout: int, heads: int
+) -> tuple[ir.Value, ir.Value]:
     """Both as projected, [B,T,H·D], or both as [B,H,T,D]: the kernel takes them alike or not at all."""
     key = projection(k, swapped=layout != HEADS_LAST)
     value = projection(v, swapped=True)
@@ -82,6 +92,6 @@ def _keys_and_values(op: Builder, k: ir.Value, v: ir.Value, layout: int, heads: 
     return _repeated(op, four, key_heads, heads), _repeated(op, v, value_heads, heads)
 
 
-def _repeated(op: Builder, value: Any, found: int | str | None, heads: int) -> Any:
+def _repeated(op: Builder, value: ir.Value, found: int | str | None, heads: int) -> ir.Value:
     """One head that all queries share, for each of them."""
     return value if found == heads else op.Expand(value, [1, heads, 1, 1])

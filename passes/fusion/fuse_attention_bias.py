@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.passes.fusion.fragments.values import broadcasts_last
+from fuseline.passes.fusion.fragments.values import broadcasts_last, content
 
 __all__ = ["FuseAttentionBias"]
 
@@ -26,15 +26,15 @@ class FuseAttentionBias(Fusion):
     def match(
         self,
         op: Op,
-        q: Any,
-        k: Any,
-        v: Any,
-        bq: Any,
-        bk: Any,
-        bv: Any,
-        mask: Any = None,
-        bias: Any = None,
-    ) -> Any:
+        q: Term,
+        k: Term,
+        v: Term,
+        bq: Term,
+        bk: Term,
+        bv: Term,
+        mask: Term | None = None,
+        bias: Term | None = None,
+    ) -> Term:
         keys = op.one_of(op.Add(k, bk), k)
         return op.MultiHeadAttention(
             op.Add(q, bq),
@@ -47,7 +47,16 @@ class FuseAttentionBias(Fusion):
             _label="attention",
         )
 
-    def check(self, q: Any, k: Any, v: Any, context: Context, bq: Any, bv: Any, bk: Any = None) -> str | None:
+    def check(
+        self,
+        q: ir.Value,
+        k: ir.Value,
+        v: ir.Value,
+        context: Context,
+        bq: ir.Value,
+        bv: ir.Value,
+        bk: ir.Value | None = None,
+    ) -> str | None:
         for x, added in ((q, bq), (k, bk), (v, bv)):
             if len(dims_of(x) or ()) != 3:
                 return f"{x.name!r} has the shape {dims_of(x)}, not [batch, length, width]"
@@ -58,24 +67,17 @@ class FuseAttentionBias(Fusion):
     def replace(
         self,
         op: Builder,
-        q: Any,
-        k: Any,
-        v: Any,
+        q: ir.Value,
+        k: ir.Value,
+        v: ir.Value,
         context: Context,
-        bq: Any,
-        bv: Any,
-        bk: Any = None,
-        mask: Any = None,
-        bias: Any = None,
-    ) -> Any:
-        width = (dims_of(bq) or (0,))[0]
-        parts = [_content(bq), np.zeros(width, np.float32) if bk is None else _content(bk), _content(bv)]  # type: ignore[arg-type]
-        biases = op.constant(np.concatenate(parts), "biases")
-        node = context.node("attention")
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        return op.MultiHeadAttention(q, k, v, biases, mask, bias, **attributes, _domain="com.microsoft")
-
-
-def _content(value: ir.Value) -> Any:
-    assert value.const_value is not None
-    return value.const_value.numpy()
+        bq: ir.Value,
+        bv: ir.Value,
+        bk: ir.Value | None = None,
+        mask: ir.Value | None = None,
+        bias: ir.Value | None = None,
+    ) -> ir.Value:
+        queries, values = content(bq), content(bv)
+        keys = np.zeros_like(queries) if bk is None else content(bk)
+        biases = op.constant(np.concatenate([queries, keys, values]), "biases")
+        return op.copy(context.node("attention"), [q, k, v, biases, mask, bias])[0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["FuseAttentionPast"]
@@ -22,8 +24,8 @@ class FuseAttentionPast(Fusion):
     produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
 
     def match(
-        self, op: Op, q: Any, k: Any, v: Any, past_keys: Any, past_values: Any, bias: Any = None
-    ) -> Any:
+        self, op: Op, q: Term, k: Term, v: Term, past_keys: Term, past_values: Term, bias: Term | None = None
+    ) -> tuple[Term, ...]:
         keys = op.Concat(past_keys, k, _label="keys")
         values = op.Concat(past_values, v, _label="values")
         attention = op.MultiHeadAttention(
@@ -31,7 +33,9 @@ class FuseAttentionPast(Fusion):
         )
         return attention, keys, values
 
-    def check(self, past_keys: Any, past_values: Any, k: Any, v: Any, context: Context) -> str | None:
+    def check(
+        self, past_keys: ir.Value, past_values: ir.Value, k: ir.Value, v: ir.Value, context: Context
+    ) -> str | None:
         for label in ("keys", "values"):
             if context.node(label).attributes["axis"].value not in (2, -2):
                 return f"the {label} are not joined along their length"
@@ -43,25 +47,13 @@ class FuseAttentionPast(Fusion):
     def replace(
         self,
         op: Builder,
-        q: Any,
-        k: Any,
-        v: Any,
-        past_keys: Any,
-        past_values: Any,
+        q: ir.Value,
+        k: ir.Value,
+        v: ir.Value,
+        past_keys: ir.Value,
+        past_values: ir.Value,
         context: Context,
-        bias: Any = None,
-    ) -> Any:
-        attributes = {name: found.value for name, found in context.node("attention").attributes.items()}
-        return op.MultiHeadAttention(
-            q,
-            k,
-            v,
-            None,
-            None,
-            bias,
-            past_keys,
-            past_values,
-            **attributes,
-            _domain="com.microsoft",
-            _outputs=3,
-        )
+        bias: ir.Value | None = None,
+    ) -> tuple[ir.Value, ...]:
+        inputs = [q, k, v, None, None, bias, past_keys, past_values]
+        return op.copy(context.node("attention"), inputs, outputs=3)

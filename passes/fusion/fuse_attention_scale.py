@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseAttentionScale"]
 
@@ -18,18 +20,17 @@ class FuseAttentionScale(Fusion):
     counterpart: ClassVar[str | None] = "fuse-attention-training"
     produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
 
-    def match(self, op: Op, q: Any, factor: Any, scale: Any, *rest: Any) -> Any:
+    def match(self, op: Op, q: Term, factor: Term, scale: Term, *rest: Term) -> Term:
         return op.MultiHeadAttention(
             op.Mul(q, factor), *rest, scale=scale, _domain="com.microsoft", _label="attention"
         )
 
-    def check(self, factor: Any, scale: Any, context: Context) -> str | None:
+    def check(self, factor: ir.Value, scale: float | None, context: Context) -> str | None:
         if not context.scalar(factor):
             return f"the factor {factor.name!r} is not a constant other than 0"
         return None if scale else "the scale of the attention is left to the runtime"
 
-    def replace(self, op: Builder, q: Any, factor: Any, scale: float, context: Context) -> Any:
+    def replace(self, op: Builder, q: ir.Value, factor: ir.Value, scale: float, context: Context) -> ir.Value:
         node = context.node("attention")
-        given = {name: attribute.value for name, attribute in node.attributes.items()}
-        given["scale"] = scale * (context.scalar(factor) or 1.0)
-        return op.MultiHeadAttention(q, *node.inputs[1:], **given, _domain="com.microsoft")
+        total = scale * (context.scalar(factor) or 1.0)
+        return op.copy(node, [q, *node.inputs[1:]], {"scale": total})[0]

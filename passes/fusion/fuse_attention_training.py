@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -31,27 +31,26 @@ class FuseAttentionTraining(AttentionFusion):
     def replace(
         self,
         op: Builder,
-        q: Any,
-        k: Any,
-        v: Any,
+        q: ir.Value,
+        k: ir.Value,
+        v: ir.Value,
         layout: int,
         form: int,
         context: Context,
-        mask: Any = None,
-        bias: Any = None,
-        keep: Any = None,
-        drop: Any = None,
-        lowest: Any = None,
-        ratio: Any = None,
-        training: Any = None,
-        shape: Any = None,
-    ) -> Any:
+        mask: ir.Value | None = None,
+        bias: ir.Value | None = None,
+        keep: ir.Value | None = None,
+        drop: ir.Value | None = None,
+        lowest: ir.Value | None = None,
+        ratio: ir.Value | None = None,
+        training: ir.Value | None = None,
+        shape: ir.Value | None = None,
+    ) -> ir.Value:
         query = heads_after(op, q)
         key = k if layout == HEADS_LAST else heads_after(op, unrepeated(k))
         value = heads_after(op, unrepeated(v))
         if keep is not None or drop is not None:
             mask = op.Where(keep, 0.0, lowest) if keep is not None else op.Where(drop, lowest, 0.0)
-            mask.type, mask.shape = q.type, (keep if keep is not None else drop).shape
         masks, biases = _sort(context, [x for x in (mask, bias) if x is not None])
         rate, seed, stream = dropout_inputs(op, context, ratio, training)
         y = native(
@@ -67,8 +66,6 @@ class FuseAttentionTraining(AttentionFusion):
             scale=total_scale(context),
             stream=stream,
         )
-        batch, heads, length, _ = dims_of(q) or ()
-        y.type, y.shape = q.type, ir.Shape([batch, length, heads, (dims_of(v) or ())[3]])
         if form == 0:
             return op.Reshape(y, shape)
         return y if form == 1 else op.Transpose(y, perm=(0, 2, 1, 3))
@@ -101,11 +98,11 @@ def _is_float(value: ir.Value) -> bool:
     return value.dtype is None or value.dtype.is_floating_point()
 
 
-def _sum(op: Builder, values: list[ir.Value]) -> Any:
+def _sum(op: Builder, values: list[ir.Value]) -> ir.Value:
     """Their sum with rank 4, or a tensor without elements, which stands for none."""
     if not values:
         return nothing(op)
-    total: Any = values[0]
+    total = values[0]
     for value in values[1:]:
         total = op.Add(total, value)
     missing = 4 - max(len(dims_of(v) or ()) for v in values)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.dropout import dropout_inputs
 from fuseline.passes.fusion.fragments.native import native, nothing
@@ -21,14 +23,21 @@ class FuseBiasDropoutAddTraining(Fusion):
     phase: ClassVar[Phase] = "pre-gradient"
     produces: ClassVar[tuple[str, ...]] = ("FusedBiasDropoutAdd",)
 
-    def match(self, op: Op, x: Any, bias: Any, ratio: Any, training: Any, residual: Any) -> Any:
+    def match(self, op: Op, x: Term, bias: Term, ratio: Term, training: Term, residual: Term) -> Term:
         inner = op.one_of(op.Add(x, bias), x, pick="plain")
         return op.Add(op.Dropout(inner, ratio, training, _label="dropout"), residual)
 
     def check(
-        self, x: Any, ratio: Any, training: Any, residual: Any, plain: int, context: Context, bias: Any = None
+        self,
+        x: ir.Value,
+        ratio: ir.Value,
+        training: ir.Value,
+        residual: ir.Value,
+        plain: int,
+        context: Context,
+        bias: ir.Value | None = None,
     ) -> str | None:
-        if not plain and not broadcasts_last(bias, x):
+        if bias is not None and not broadcasts_last(bias, x):
             return f"{bias.name!r} is not known to be a vector along the last axis"
         if not same_shape(x, residual):
             shapes = f"{x.name!r} {dims_of(x)} and {residual.name!r} {dims_of(residual)}"
@@ -40,13 +49,13 @@ class FuseBiasDropoutAddTraining(Fusion):
     def replace(
         self,
         op: Builder,
-        x: Any,
-        ratio: Any,
-        training: Any,
-        residual: Any,
+        x: ir.Value,
+        ratio: ir.Value,
+        training: ir.Value,
+        residual: ir.Value,
         context: Context,
-        bias: Any = None,
-    ) -> Any:
+        bias: ir.Value | None = None,
+    ) -> ir.Value:
         rate, seed, stream = dropout_inputs(op, context, ratio, training)
         added = bias if bias is not None else nothing(op)
         return native(op, "FusedBiasDropoutAdd", x, added, residual, rate, seed, stream=stream)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.values import broadcasts_last
 
 __all__ = ["FuseBiasGelu"]
@@ -19,15 +21,15 @@ class FuseBiasGelu(Fusion):
     counterpart: ClassVar[str | None] = "fuse-bias-gelu-training"
     produces: ClassVar[tuple[str, ...]] = ("BiasGelu", "FastGelu")
 
-    def match(self, op: Op, x: Any, bias: Any) -> Any:
+    def match(self, op: Op, x: Term, bias: Term) -> Term:
         return op.node(("Gelu", "FastGelu"), op.Add(x, bias), _domain="com.microsoft", _label="gelu")
 
-    def check(self, x: Any, bias: Any) -> str | None:
+    def check(self, x: ir.Value, bias: ir.Value) -> str | None:
         if not broadcasts_last(bias, x):
             return f"{bias.name!r} is not known to be a vector along the last axis"
         return None
 
-    def replace(self, op: Builder, x: Any, bias: Any, context: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value, bias: ir.Value, context: Context) -> ir.Value:
         if context.node("gelu").op_type == "Gelu":
             return op.BiasGelu(x, bias, _domain="com.microsoft")
         return op.FastGelu(x, bias, _domain="com.microsoft")

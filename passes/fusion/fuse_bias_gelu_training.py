@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder
+from fuseline.engine.patterns import Builder, Context
 from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fuse_bias_gelu import FuseBiasGelu
 
@@ -20,6 +22,6 @@ class FuseBiasGeluTraining(FuseBiasGelu):
     counterpart: ClassVar[str | None] = None
     produces: ClassVar[tuple[str, ...]] = ("FusedBiasGelu", "FusedBiasGeluTanh")
 
-    def replace(self, op: Builder, x: Any, bias: Any, context: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value, bias: ir.Value, context: Context) -> ir.Value:
         tanh = context.node("gelu").op_type == "FastGelu"
         return native(op, "FusedBiasGeluTanh" if tanh else "FusedBiasGelu", x, bias)

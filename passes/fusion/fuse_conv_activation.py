@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import onnx_ir as ir
+
+from fuseline.engine.nodes import attribute, attributes
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseConvActivation"]
 
@@ -22,13 +25,15 @@ class FuseConvActivation(Fusion):
     phase: ClassVar[Phase] = "inference"
     produces: ClassVar[tuple[str, ...]] = ("FusedConv",)
 
-    def match(self, op: Op, x: Any, weight: Any, low: Any, high: Any, bias: Any = None) -> Any:
+    def match(self, op: Op, x: Term, weight: Term, low: Term, high: Term, bias: Term | None = None) -> Term:
         conv = op.Conv(x, weight, bias, _label="conv")
         return op.one_of(
             op.node(_ACTIVATIONS, conv, _label="activation"), op.Clip(conv, low, high, _label="activation")
         )
 
-    def check(self, context: Context, low: Any = None, high: Any = None) -> str | None:
+    def check(
+        self, context: Context, low: ir.Value | None = None, high: ir.Value | None = None
+    ) -> str | None:
         for bound in (low, high):
             if bound is not None and context.scalar(bound) is None:
                 return f"the bound {bound.name!r} is not a constant"
@@ -37,18 +42,18 @@ class FuseConvActivation(Fusion):
     def replace(
         self,
         op: Builder,
-        x: Any,
-        weight: Any,
+        x: ir.Value,
+        weight: ir.Value,
         context: Context,
-        bias: Any = None,
-        low: Any = None,
-        high: Any = None,
-    ) -> Any:
+        bias: ir.Value | None = None,
+        low: ir.Value | None = None,
+        high: ir.Value | None = None,
+    ) -> ir.Value:
         activation = context.node("activation")
-        given = {name: attribute.value for name, attribute in context.node("conv").attributes.items()}
+        given = attributes(context.node("conv")) | {"activation": activation.op_type}
         if activation.op_type == "LeakyRelu":
-            slope = activation.attributes.get("alpha")
-            given["activation_params"] = [slope.as_float() if slope is not None else 0.01]
+            given["activation_params"] = [attribute(activation, "alpha", 0.01)]
         if activation.op_type == "Clip":
             given["activation_params"] = [context.scalar(low), context.scalar(high)]
-        return op.FusedConv(x, weight, bias, **given, activation=activation.op_type, _domain="com.microsoft")
+        fused: ir.Value = op.FusedConv(x, weight, bias, **given, _domain="com.microsoft")
+        return fused

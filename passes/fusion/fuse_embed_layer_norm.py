@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of, uncapped
 
 __all__ = ["FuseEmbedLayerNorm"]
@@ -24,23 +24,29 @@ class FuseEmbedLayerNorm(Fusion):
     def match(
         self,
         op: Op,
-        words: Any,
-        ids: Any,
-        types: Any,
-        segments: Any,
-        places: Any,
-        positions: Any,
-        scale: Any,
-        bias: Any,
-        epsilon: Any,
-    ) -> Any:
+        words: Term,
+        ids: Term,
+        types: Term,
+        segments: Term,
+        places: Term,
+        positions: Term,
+        scale: Term,
+        bias: Term,
+        epsilon: Term,
+    ) -> Term:
         word, place = op.Gather(words, ids, axis=0), op.Gather(places, positions, axis=0)
         three = op.associative("Add", word, op.Gather(types, segments, axis=0), place)
         total = op.one_of(three, op.Add(word, place))
         return op.LayerNormalization(total, scale, bias, axis=-1, epsilon=epsilon)
 
     def check(
-        self, words: Any, places: Any, ids: Any, positions: Any, types: Any = None, segments: Any = None
+        self,
+        words: ir.Value,
+        places: ir.Value,
+        ids: ir.Value,
+        positions: ir.Value,
+        types: ir.Value | None = None,
+        segments: ir.Value | None = None,
     ) -> str | None:
         known = [v for v in (words, types, places, ids, segments, positions) if v is not None]
         if any(len(dims_of(v) or ()) != 2 for v in known):
@@ -57,16 +63,16 @@ class FuseEmbedLayerNorm(Fusion):
     def replace(
         self,
         op: Builder,
-        words: Any,
-        ids: Any,
-        places: Any,
-        positions: Any,
-        scale: Any,
-        bias: Any,
+        words: ir.Value,
+        ids: ir.Value,
+        places: ir.Value,
+        positions: ir.Value,
+        scale: ir.Value,
+        bias: ir.Value,
         epsilon: float,
-        types: Any = None,
-        segments: Any = None,
-    ) -> Any:
+        types: ir.Value | None = None,
+        segments: ir.Value | None = None,
+    ) -> ir.Value:
         integers = [None if v is None else _int32(op, v) for v in (ids, segments, positions)]
         made, _ = op.EmbedLayerNormalization(
             integers[0],
@@ -85,7 +91,5 @@ class FuseEmbedLayerNorm(Fusion):
         return made
 
 
-def _int32(op: Builder, value: ir.Value) -> Any:
-    made = op.Cast(value, to=ir.DataType.INT32)
-    made.type, made.shape = ir.TensorType(ir.DataType.INT32), value.shape
-    return made
+def _int32(op: Builder, value: ir.Value) -> ir.Value:
+    return op.Cast(value, to=ir.DataType.INT32)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fuseline.engine.patterns import Builder, Fusion, Op
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.gelu import tanh_gelu
 
 __all__ = ["FuseFastGelu"]
@@ -16,8 +18,8 @@ class FuseFastGelu(Fusion):
     name: ClassVar[str] = "fuse-fast-gelu"
     produces: ClassVar[tuple[str, ...]] = ("FastGelu",)
 
-    def match(self, op: Op, x: Any) -> Any:
+    def match(self, op: Op, x: Term) -> Term:
         return op.one_of(tanh_gelu(op, x), op.Gelu(x, approximate="tanh"))
 
-    def replace(self, op: Builder, x: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value) -> ir.Value:
         return op.FastGelu(x, _domain="com.microsoft")

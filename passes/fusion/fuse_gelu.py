@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fuseline.engine.patterns import Builder, Fusion, Op
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.gelu import erf_gelu
 
 __all__ = ["FuseGelu"]
@@ -19,8 +21,8 @@ class FuseGelu(Fusion):
     name: ClassVar[str] = "fuse-gelu"
     produces: ClassVar[tuple[str, ...]] = ("Gelu",)
 
-    def match(self, op: Op, x: Any) -> Any:
+    def match(self, op: Op, x: Term) -> Term:
         return op.one_of(erf_gelu(op, x), op.Gelu(x, approximate="none"))
 
-    def replace(self, op: Builder, x: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value) -> ir.Value:
         return op.Gelu(x, _domain="com.microsoft")

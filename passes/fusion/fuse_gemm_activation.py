@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import onnx_ir as ir
+
+from fuseline.engine.nodes import attributes
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseGemmActivation"]
 
@@ -17,10 +20,12 @@ class FuseGemmActivation(Fusion):
     phase: ClassVar[Phase] = "inference"
     produces: ClassVar[tuple[str, ...]] = ("FusedGemm",)
 
-    def match(self, op: Op, a: Any, b: Any, c: Any = None) -> Any:
+    def match(self, op: Op, a: Term, b: Term, c: Term | None = None) -> Term:
         return op.node(("Relu", "Sigmoid", "Tanh"), op.Gemm(a, b, c, _label="gemm"), _label="activation")
 
-    def replace(self, op: Builder, a: Any, b: Any, context: Context, c: Any = None) -> Any:
-        given = {name: attribute.value for name, attribute in context.node("gemm").attributes.items()}
-        kind = context.node("activation").op_type
-        return op.FusedGemm(a, b, c, **given, activation=kind, _domain="com.microsoft")
+    def replace(
+        self, op: Builder, a: ir.Value, b: ir.Value, context: Context, c: ir.Value | None = None
+    ) -> ir.Value:
+        given = attributes(context.node("gemm")) | {"activation": context.node("activation").op_type}
+        fused: ir.Value = op.FusedGemm(a, b, c, **given, _domain="com.microsoft")
+        return fused

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.norm import layer_norm
 from fuseline.passes.fusion.fragments.values import broadcasts_last, is_last_axis
 
@@ -21,12 +23,18 @@ class FuseLayerNorm(Fusion):
     produces: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
     any_opset: bool = False
 
-    def match(self, op: Op, x: Any, axes: Any, epsilon: Any, scale: Any, bias: Any) -> Any:
+    def match(self, op: Op, x: Term, axes: Term, epsilon: Term, scale: Term, bias: Term) -> Term:
         scaled = op.Mul(op.optional(op.Cast, layer_norm(op, x, axes, epsilon)), scale)
         return op.one_of(op.Add(scaled, bias), scaled)
 
     def check(
-        self, x: Any, axes: Any, epsilon: Any, scale: Any, context: Context, bias: Any = None
+        self,
+        x: ir.Value,
+        axes: ir.Value,
+        epsilon: ir.Value,
+        scale: ir.Value,
+        context: Context,
+        bias: ir.Value | None = None,
     ) -> str | None:
         if context.model.opset() < 17 and not self.any_opset:
             return f"LayerNormalization needs opset 17, the model has {context.model.opset()}"
@@ -38,6 +46,12 @@ class FuseLayerNorm(Fusion):
         return is_last_axis(context, axes, x)
 
     def replace(
-        self, op: Builder, x: Any, epsilon: Any, scale: Any, context: Context, bias: Any = None
-    ) -> Any:
+        self,
+        op: Builder,
+        x: ir.Value,
+        epsilon: ir.Value,
+        scale: ir.Value,
+        context: Context,
+        bias: ir.Value | None = None,
+    ) -> ir.Value:
         return op.LayerNormalization(x, scale, bias, axis=-1, epsilon=context.scalar(epsilon))

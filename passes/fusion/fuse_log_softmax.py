@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fuseline.engine.patterns import Builder, Fusion, Op
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 
 __all__ = ["FuseLogSoftmax"]
 
@@ -15,8 +17,8 @@ class FuseLogSoftmax(Fusion):
     name: ClassVar[str] = "fuse-log-softmax"
     produces: ClassVar[tuple[str, ...]] = ("LogSoftmax",)
 
-    def match(self, op: Op, x: Any, axis: Any) -> Any:
+    def match(self, op: Op, x: Term, axis: Term) -> Term:
         return op.Log(op.Softmax(x, axis=axis))
 
-    def replace(self, op: Builder, x: Any, axis: int) -> Any:
+    def replace(self, op: Builder, x: ir.Value, axis: int) -> ir.Value:
         return op.LogSoftmax(x, axis=axis)

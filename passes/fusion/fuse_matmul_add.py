@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fuseline.engine.patterns import Builder, Fusion, Op
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.values import broadcasts_last, is_vector, rank
 
@@ -20,15 +22,15 @@ class FuseMatmulAdd(Fusion):
     name: ClassVar[str] = "fuse-matmul-add"
     produces: ClassVar[tuple[str, ...]] = ("Gemm",)
 
-    def match(self, op: Op, a: Any, b: Any, c: Any) -> Any:
+    def match(self, op: Op, a: Term, b: Term, c: Term) -> Term:
         return op.Add(op.MatMul(a, b), c)
 
-    def check(self, a: Any, b: Any, c: Any) -> str | None:
+    def check(self, a: ir.Value, b: ir.Value, c: ir.Value) -> str | None:
         if rank(a) != 2 or rank(b) != 2:
             return f"the factors have the shapes {dims_of(a)} and {dims_of(b)}, not of matrices"
         if not is_vector(c, 1) and not broadcasts_last(c, b):
             return f"{c.name!r} has the shape {dims_of(c)}, not that of a row of the product"
         return None
 
-    def replace(self, op: Builder, a: Any, b: Any, c: Any) -> Any:
+    def replace(self, op: Builder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         return op.Gemm(a, b, c)

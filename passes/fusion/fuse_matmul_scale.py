@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import onnx_ir as ir
+
+from fuseline.engine.nodes import attribute, attributes
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseMatmulScale"]
 
@@ -17,21 +20,30 @@ class FuseMatmulScale(Fusion):
     phase: ClassVar[Phase] = "inference"
     produces: ClassVar[tuple[str, ...]] = ("FusedMatMul",)
 
-    def match(self, op: Op, a: Any, b: Any, factor: Any, divisor: Any) -> Any:
+    def match(self, op: Op, a: Term, b: Term, factor: Term, divisor: Term) -> Term:
         product = op.one_of(
             op.MatMul(a, b, _label="product"), op.FusedMatMul(a, b, _domain="com.microsoft", _label="product")
         )
         return op.one_of(op.Mul(product, factor), op.Div(product, divisor))
 
-    def check(self, context: Context, factor: Any = None, divisor: Any = None) -> str | None:
+    def check(
+        self, context: Context, factor: ir.Value | None = None, divisor: ir.Value | None = None
+    ) -> str | None:
         value = context.scalar(factor if factor is not None else divisor)
         return None if value else f"the factor is {value}, not a constant other than 0"
 
     def replace(
-        self, op: Builder, a: Any, b: Any, context: Context, factor: Any = None, divisor: Any = None
-    ) -> Any:
+        self,
+        op: Builder,
+        a: ir.Value,
+        b: ir.Value,
+        context: Context,
+        factor: ir.Value | None = None,
+        divisor: ir.Value | None = None,
+    ) -> ir.Value:
         node = context.node("product")
-        given = {name: attribute.value for name, attribute in node.attributes.items()}
         scale = context.scalar(factor) if factor is not None else 1.0 / (context.scalar(divisor) or 1.0)
-        given["alpha"] = given.get("alpha", 1.0) * (scale or 1.0)
-        return op.FusedMatMul(a, b, **given, _domain="com.microsoft")
+        alpha = attribute(node, "alpha", 1.0) * (scale or 1.0)
+        given = attributes(node) | {"alpha": alpha}
+        fused: ir.Value = op.FusedMatMul(a, b, **given, _domain="com.microsoft")
+        return fused

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.heads import permutation
 
 __all__ = ["FuseMatmulTranspose"]
@@ -20,7 +20,7 @@ class FuseMatmulTranspose(Fusion):
     phase: ClassVar[Phase] = "inference"
     produces: ClassVar[tuple[str, ...]] = ("FusedMatMul",)
 
-    def match(self, op: Op, a: Any, b: Any) -> Any:
+    def match(self, op: Op, a: Term, b: Term) -> Term:
         left, right = (
             op.Transpose(a, _shared=True, _label="left"),
             op.Transpose(b, _shared=True, _label="right"),
@@ -33,7 +33,7 @@ class FuseMatmulTranspose(Fusion):
                 return f"{context.node(label).name!r} does not swap just the last two axes"
         return None
 
-    def replace(self, op: Builder, a: Any, b: Any, context: Context) -> Any:
+    def replace(self, op: Builder, a: ir.Value, b: ir.Value, context: Context) -> ir.Value:
         return op.FusedMatMul(
             a,
             b,

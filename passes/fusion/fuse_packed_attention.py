@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.nodes import attributes
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of, equal
 from fuseline.passes.fusion.fragments.linear import linear
+from fuseline.passes.fusion.fragments.values import Array, content
 
 __all__ = ["FusePackedAttention"]
 
@@ -29,17 +31,17 @@ class FusePackedAttention(Fusion):
     def match(
         self,
         op: Op,
-        x: Any,
-        wq: Any,
-        wk: Any,
-        wv: Any,
-        bq: Any,
-        bk: Any,
-        bv: Any,
-        sizes: Any,
-        mask: Any = None,
-        bias: Any = None,
-    ) -> Any:
+        x: Term,
+        wq: Term,
+        wk: Term,
+        wv: Term,
+        bq: Term,
+        bk: Term,
+        bv: Term,
+        sizes: Term,
+        mask: Term | None = None,
+        bias: Term | None = None,
+    ) -> Term:
         three = [linear(op, x, w, b, transposed=False) for w, b in ((wq, bq), (wk, bk), (wv, bv))]
         whole = linear(op, x, wq, bq, transposed=False)
         parts = op.Split(whole, axis=-1, _outputs=3)
@@ -52,7 +54,7 @@ class FusePackedAttention(Fusion):
             pick="form",
         )
 
-    def check(self, x: Any, form: int, context: Context) -> str | None:
+    def check(self, x: ir.Value, form: int, context: Context) -> str | None:
         captures = context.match.captures
         names = ("q", "k", "v") if form == 0 else ("q",)
         weights = [captures[f"w{n}"] for n in names]
@@ -73,30 +75,24 @@ class FusePackedAttention(Fusion):
         return None
 
     def replace(
-        self, op: Builder, x: Any, form: int, context: Context, mask: Any = None, bias: Any = None
-    ) -> Any:
+        self,
+        op: Builder,
+        x: ir.Value,
+        form: int,
+        context: Context,
+        mask: ir.Value | None = None,
+        bias: ir.Value | None = None,
+    ) -> ir.Value:
         captures = context.match.captures
         names = ("q", "k", "v") if form == 0 else ("q",)
-        weights = [_content(captures[f"w{n}"]) for n in names]
-        biases = [_bias(captures.get(f"b{n}"), w.shape[1]) for n, w in zip(names, weights, strict=True)]
-        node = context.node("attention")
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        return op.Attention(
-            x,
-            op.constant(np.concatenate(weights, axis=1), "weights"),
-            op.constant(np.concatenate(biases), "biases"),
-            mask,
-            None,
-            bias,
-            **attributes,
-            _domain="com.microsoft",
-        )
+        weights = [content(captures[f"w{n}"]) for n in names]
+        biases = [_bias(captures.get(f"b{n}"), w) for n, w in zip(names, weights, strict=True)]
+        whole = op.constant(np.concatenate(weights, axis=1), "weights")
+        added = op.constant(np.concatenate(biases), "biases")
+        given = attributes(context.node("attention"))
+        fused: ir.Value = op.Attention(x, whole, added, mask, None, bias, **given, _domain="com.microsoft")
+        return fused
 
 
-def _content(value: ir.Value) -> Any:
-    assert value.const_value is not None
-    return value.const_value.numpy()
-
-
-def _bias(value: ir.Value | None, width: int) -> Any:
-    return np.zeros(width, np.float32) if value is None else _content(value)
+def _bias(value: ir.Value | None, weight: Array) -> Array:
+    return np.zeros_like(weight[0]) if value is None else content(value)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.packed import check_heads, packed_attention
 
@@ -22,16 +24,16 @@ class FusePackedAttentionTraining(Fusion):
     def match(
         self,
         op: Op,
-        qkv: Any,
-        sizes: Any,
-        shape_q: Any,
-        shape_k: Any,
-        shape_v: Any,
-        mask: Any,
-        bias: Any,
-        ratio: Any,
-        seed: Any,
-    ) -> Any:
+        qkv: Term,
+        sizes: Term,
+        shape_q: Term,
+        shape_k: Term,
+        shape_v: Term,
+        mask: Term,
+        bias: Term,
+        ratio: Term,
+        seed: Term,
+    ) -> Term:
         ways = []
         for inputs in ((qkv, sizes), (qkv,)):
             parts = op.Split(*inputs, axis=-1, _outputs=3)
@@ -44,10 +46,10 @@ class FusePackedAttentionTraining(Fusion):
             )
         return op.one_of(*ways)
 
-    def check(self, qkv: Any, context: Context) -> str | None:
+    def check(self, qkv: ir.Value, context: Context) -> str | None:
         return check_heads(context, qkv)
 
-    def replace(self, op: Builder, qkv: Any, context: Context) -> Any:
+    def replace(self, op: Builder, qkv: ir.Value, context: Context) -> ir.Value:
         heads, size = (dims_of(context.node("q").outputs[0]) or ())[2:]
         assert isinstance(heads, int)
         assert isinstance(size, int)

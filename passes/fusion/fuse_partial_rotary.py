@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of, equal
 
 __all__ = ["FusePartialRotary"]
@@ -22,16 +24,16 @@ class FusePartialRotary(Fusion):
     def match(
         self,
         op: Op,
-        x: Any,
-        positions: Any,
-        cos: Any,
-        sin: Any,
-        start: Any,
-        middle: Any,
-        axes: Any,
-        stop: Any,
-        steps: Any = None,
-    ) -> Any:
+        x: Term,
+        positions: Term,
+        cos: Term,
+        sin: Term,
+        start: Term,
+        middle: Term,
+        axes: Term,
+        stop: Term,
+        steps: Term | None = None,
+    ) -> Term:
         rotated, kept = op.Slice(x, start, middle, axes, steps), op.Slice(x, middle, stop, axes, steps)
         left, right = op.Split(x, start, axis=-1, _outputs=2)
         rotate = "com.microsoft"
@@ -40,7 +42,7 @@ class FusePartialRotary(Fusion):
             op.Concat(op.RotaryEmbedding(left, positions, cos, sin, _domain=rotate), right, axis=-1),
         )
 
-    def check(self, x: Any, cos: Any, context: Context) -> str | None:
+    def check(self, x: ir.Value, cos: ir.Value, context: Context) -> str | None:
         shape, made = dims_of(x), dims_of(context.match.root.outputs[0])
         if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
             return f"{x.name!r} has the shape {shape}, not [batch, heads, length, size]"
@@ -52,7 +54,9 @@ class FusePartialRotary(Fusion):
             return f"{x.name!r} {shape} and the result {made} differ in shape"
         return None
 
-    def replace(self, op: Builder, x: Any, positions: Any, cos: Any, sin: Any, context: Context) -> Any:
+    def replace(
+        self, op: Builder, x: ir.Value, positions: ir.Value, cos: ir.Value, sin: ir.Value, context: Context
+    ) -> ir.Value:
         width = _rotated_width(context)
         return op.RotaryEmbedding(
             x,

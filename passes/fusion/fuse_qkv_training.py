@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.linear import check_packable, linear
 from fuseline.passes.fusion.fragments.packed import check_heads, packed_attention
@@ -28,21 +28,21 @@ class FuseQkvTraining(Fusion):
     def match(
         self,
         op: Op,
-        x: Any,
-        wq: Any,
-        wk: Any,
-        wv: Any,
-        bq: Any,
-        bk: Any,
-        bv: Any,
-        shape_q: Any,
-        shape_k: Any,
-        shape_v: Any,
-        mask: Any,
-        bias: Any,
-        ratio: Any,
-        seed: Any,
-    ) -> Any:
+        x: Term,
+        wq: Term,
+        wk: Term,
+        wv: Term,
+        bq: Term,
+        bk: Term,
+        bv: Term,
+        shape_q: Term,
+        shape_k: Term,
+        shape_v: Term,
+        mask: Term,
+        bias: Term,
+        ratio: Term,
+        seed: Term,
+    ) -> Term:
         q = op.Reshape(linear(op, x, wq, bq, transposed=True), shape_q, _label="q")
         k = op.Reshape(linear(op, x, wk, bk, transposed=True), shape_k, _label="k")
         v = op.Reshape(linear(op, x, wv, bv, transposed=True), shape_v, _label="v")
@@ -50,14 +50,14 @@ class FuseQkvTraining(Fusion):
 
     def check(
         self,
-        x: Any,
-        wq: Any,
-        wk: Any,
-        wv: Any,
+        x: ir.Value,
+        wq: ir.Value,
+        wk: ir.Value,
+        wv: ir.Value,
         context: Context,
-        bq: Any = None,
-        bk: Any = None,
-        bv: Any = None,
+        bq: ir.Value | None = None,
+        bk: ir.Value | None = None,
+        bv: ir.Value | None = None,
     ) -> str | None:
         return (
             check_heads(context, x)
@@ -68,25 +68,21 @@ class FuseQkvTraining(Fusion):
     def replace(
         self,
         op: Builder,
-        x: Any,
-        wq: Any,
-        wk: Any,
-        wv: Any,
+        x: ir.Value,
+        wq: ir.Value,
+        wk: ir.Value,
+        wv: ir.Value,
         context: Context,
-        bq: Any = None,
-        bk: Any = None,
-        bv: Any = None,
-    ) -> Any:
+        bq: ir.Value | None = None,
+        bk: ir.Value | None = None,
+        bv: ir.Value | None = None,
+    ) -> ir.Value:
         weight = context.model.pack_parameters([wq, wk, wv], 0, f"{wq.name}.qkv")
-        batch, length, _ = dims_of(x) or ()
         heads, size = (dims_of(context.node("q").outputs[0]) or ())[2:]
         assert isinstance(heads, int)
         assert isinstance(size, int)
-        columns = op.Transpose(weight, perm=(1, 0))
-        columns.type, columns.shape = weight.type, ir.Shape([(dims_of(wq) or ())[1], 3 * heads * size])
-        product = op.MatMul(x, columns)
-        product.type, product.shape = x.type, ir.Shape([batch, length, 3 * heads * size])
-        if bq is not None:
+        product = op.MatMul(x, op.Transpose(weight, perm=(1, 0)))
+        if bq is not None and bk is not None and bv is not None:
             packed = context.model.pack_parameters([bq, bk, bv], 0, f"{bq.name}.qkv")
             product = op.Add(product, packed)
         return packed_attention(op, context, product, heads, size)

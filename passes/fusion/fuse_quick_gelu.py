@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseQuickGelu"]
 
@@ -15,14 +17,14 @@ class FuseQuickGelu(Fusion):
     name: ClassVar[str] = "fuse-quick-gelu"
     produces: ClassVar[tuple[str, ...]] = ("QuickGelu",)
 
-    def match(self, op: Op, x: Any, alpha: Any) -> Any:
+    def match(self, op: Op, x: Term, alpha: Term) -> Term:
         return op.Mul(x, op.Sigmoid(op.one_of(op.Mul(x, alpha), x)))
 
-    def check(self, x: Any, context: Context, alpha: Any = None) -> str | None:
+    def check(self, x: ir.Value, context: Context, alpha: ir.Value | None = None) -> str | None:
         if alpha is not None and context.scalar(alpha) is None:
             return f"the factor {alpha.name!r} inside the sigmoid is not a constant"
         return None
 
-    def replace(self, op: Builder, x: Any, context: Context, alpha: Any = None) -> Any:
+    def replace(self, op: Builder, x: ir.Value, context: Context, alpha: ir.Value | None = None) -> ir.Value:
         factor = 1.0 if alpha is None else context.scalar(alpha)
         return op.QuickGelu(x, _domain="com.microsoft", alpha=factor)

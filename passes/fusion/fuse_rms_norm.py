@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.norm import rms_norm
 from fuseline.passes.fusion.fragments.values import broadcasts_last, is_last_axis, last_dim
 
@@ -25,11 +26,13 @@ class FuseRmsNorm(Fusion):
     counterpart: ClassVar[str | None] = "fuse-rms-norm-training"
     produces: ClassVar[tuple[str, ...]] = ("SimplifiedLayerNormalization",)
 
-    def match(self, op: Op, x: Any, axes: Any, epsilon: Any, scale: Any) -> Any:
+    def match(self, op: Op, x: Term, axes: Term, epsilon: Term, scale: Term) -> Term:
         normed = rms_norm(op, x, axes, epsilon)
         return op.one_of(op.Mul(op.optional(op.Cast, normed), scale), normed)
 
-    def check(self, x: Any, axes: Any, epsilon: Any, context: Context, scale: Any = None) -> str | None:
+    def check(
+        self, x: ir.Value, axes: ir.Value, epsilon: ir.Value, context: Context, scale: ir.Value | None = None
+    ) -> str | None:
         if context.scalar(epsilon) is None:
             return f"epsilon {epsilon.name!r} is not a constant"
         if scale is None and last_dim(x) is None:
@@ -38,7 +41,9 @@ class FuseRmsNorm(Fusion):
             return f"{scale.name!r} is not known to be a vector along the last axis"
         return is_last_axis(context, axes, x)
 
-    def replace(self, op: Builder, x: Any, epsilon: Any, context: Context, scale: Any = None) -> Any:
+    def replace(
+        self, op: Builder, x: ir.Value, epsilon: ir.Value, context: Context, scale: ir.Value | None = None
+    ) -> ir.Value:
         if scale is None:
             scale = op.constant(np.ones(last_dim(x) or 0, np.float32), "scale")
         return op.SimplifiedLayerNormalization(

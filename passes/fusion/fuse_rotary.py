@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
-from fuseline.engine.shapes.dims import dims_of
+from fuseline.engine.shapes.dims import Dim, dims_of
 from fuseline.passes.fusion.fragments.heads import projection, unmerged
 from fuseline.passes.fusion.fragments.rotary import RotaryFusion
 
@@ -38,7 +38,7 @@ class FuseRotary(RotaryFusion):
             return f"the two halves of {table.name!r} are not known to be equal"
         return None
 
-    def replace(self, op: Builder, x: Any, cos: Any, sin: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
         shared = (dims_of(cos) or ())[0] == 1 and (dims_of(sin) or ())[0] == 1
         tables = [_cache(op, table) for table in (cos, sin)]
         positions = op.constant(np.zeros(1, np.int64), "positions") if shared else _positions(op, cos)
@@ -71,7 +71,7 @@ def _repeats(context: Context, table: ir.Value) -> bool:
     return node.inputs[0] is node.inputs[1] and _is_last_axis(node)
 
 
-def _last(value: ir.Value | None) -> Any:
+def _last(value: ir.Value | None) -> Dim:
     shape = dims_of(value)
     return shape[-1] if shape else None
 
@@ -81,7 +81,7 @@ def _is_last_axis(node: ir.Node) -> bool:
     return axis == -1 or (shape is not None and axis == len(shape) - 1)
 
 
-def _cache(op: Builder, table: ir.Value) -> Any:
+def _cache(op: Builder, table: ir.Value) -> ir.Value:
     """[B,1,S,D] → [B·S, D/2]"""
     width = (dims_of(table) or ())[3]
     assert isinstance(width, int)
@@ -89,7 +89,7 @@ def _cache(op: Builder, table: ir.Value) -> Any:
     return op.Reshape(half, [-1, width // 2])
 
 
-def _positions(op: Builder, table: ir.Value) -> Any:
+def _positions(op: Builder, table: ir.Value) -> ir.Value:
     """Row numbers [B,S] into the cache of a table [B,1,S,D]."""
     length = op.Shape(table, start=2, end=3)
     rows = op.Mul(op.Shape(table, start=0, end=1), length)

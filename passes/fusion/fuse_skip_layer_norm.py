@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.skip import check_residual, residual, skip_norm
 
 __all__ = ["FuseSkipLayerNorm"]
@@ -20,12 +22,21 @@ class FuseSkipLayerNorm(Fusion):
     produces: ClassVar[tuple[str, ...]] = ("SkipLayerNormalization",)
 
     def match(
-        self, op: Op, x: Any, skip: Any, scale: Any, epsilon: Any, bias: Any = None, beta: Any = None
-    ) -> Any:
+        self,
+        op: Op,
+        x: Term,
+        skip: Term,
+        scale: Term,
+        epsilon: Term,
+        bias: Term | None = None,
+        beta: Term | None = None,
+    ) -> tuple[Term, Term]:
         total = residual(op, x, skip, bias)
         return op.LayerNormalization(total, scale, beta, axis=-1, epsilon=epsilon, _label="norm"), total
 
-    def check(self, x: Any, skip: Any, context: Context, bias: Any = None) -> str | None:
+    def check(
+        self, x: ir.Value, skip: ir.Value, context: Context, bias: ir.Value | None = None
+    ) -> str | None:
         if len(context.node("norm").outputs) > 1:
             return "the statistics of the normalisation are used"
         return check_residual(x, skip, bias)
@@ -33,12 +44,12 @@ class FuseSkipLayerNorm(Fusion):
     def replace(
         self,
         op: Builder,
-        x: Any,
-        skip: Any,
-        scale: Any,
+        x: ir.Value,
+        skip: ir.Value,
+        scale: ir.Value,
         epsilon: float,
         context: Context,
-        bias: Any = None,
-        beta: Any = None,
-    ) -> Any:
+        bias: ir.Value | None = None,
+        beta: ir.Value | None = None,
+    ) -> tuple[ir.Value, ir.Value]:
         return skip_norm(op, context, "SkipLayerNormalization", x, skip, scale, beta, bias, epsilon=epsilon)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.skip import check_residual, residual, skip_norm
 
 __all__ = ["FuseSkipRmsNorm"]
@@ -19,16 +21,25 @@ class FuseSkipRmsNorm(Fusion):
     counterpart: ClassVar[str | None] = "fuse-rms-norm-training"
     produces: ClassVar[tuple[str, ...]] = ("SkipSimplifiedLayerNormalization",)
 
-    def match(self, op: Op, x: Any, skip: Any, scale: Any, epsilon: Any, bias: Any = None) -> Any:
+    def match(
+        self, op: Op, x: Term, skip: Term, scale: Term, epsilon: Term, bias: Term | None = None
+    ) -> tuple[Term, Term]:
         total = residual(op, x, skip, bias)
         return op.SimplifiedLayerNormalization(total, scale, axis=-1, epsilon=epsilon), total
 
-    def check(self, x: Any, skip: Any, bias: Any = None) -> str | None:
+    def check(self, x: ir.Value, skip: ir.Value, bias: ir.Value | None = None) -> str | None:
         return check_residual(x, skip, bias)
 
     def replace(
-        self, op: Builder, x: Any, skip: Any, scale: Any, epsilon: float, context: Context, bias: Any = None
-    ) -> Any:
+        self,
+        op: Builder,
+        x: ir.Value,
+        skip: ir.Value,
+        scale: ir.Value,
+        epsilon: float,
+        context: Context,
+        bias: ir.Value | None = None,
+    ) -> tuple[ir.Value, ir.Value]:
         return skip_norm(
             op, context, "SkipSimplifiedLayerNormalization", x, skip, scale, bias, epsilon=epsilon
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.values import is_last_axis
 
 __all__ = ["FuseSoftmax"]
@@ -16,13 +18,13 @@ class FuseSoftmax(Fusion):
     name: ClassVar[str] = "fuse-softmax"
     produces: ClassVar[tuple[str, ...]] = ("Softmax",)
 
-    def match(self, op: Op, x: Any, axes: Any) -> Any:
+    def match(self, op: Op, x: Term, axes: Term) -> Term:
         top = op.one_of(op.ReduceMax(x, axes, keepdims=1), op.ReduceMax(x, axes=axes, keepdims=1))
         power = op.Exp(op.Sub(x, top))
         return op.Div(power, op.ReduceSum(power, axes, keepdims=1))
 
-    def check(self, x: Any, axes: Any, context: Context) -> str | None:
+    def check(self, x: ir.Value, axes: ir.Value, context: Context) -> str | None:
         return is_last_axis(context, axes, x)
 
-    def replace(self, op: Builder, x: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value) -> ir.Value:
         return op.Softmax(x, axis=-1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import onnx_ir as ir
 
 from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["RevealLinear"]
@@ -18,13 +20,13 @@ class RevealLinear(Fusion):
     phase: ClassVar[Phase] = "inference"
     produces: ClassVar[tuple[str, ...]] = ("MatMul",)
 
-    def match(self, op: Op, x: Any, flat: Any, weight: Any, shape: Any, bias: Any = None) -> Any:
+    def match(self, op: Op, x: Term, flat: Term, weight: Term, shape: Term, bias: Term | None = None) -> Term:
         rows = op.Reshape(x, flat, _shared=True, _label="rows")
         return op.Reshape(
             op.Gemm(rows, weight, bias, alpha=1.0, beta=1.0, transA=0, transB=0, _label="gemm"), shape
         )
 
-    def check(self, x: Any, context: Context, bias: Any = None) -> str | None:
+    def check(self, x: ir.Value, context: Context, bias: ir.Value | None = None) -> str | None:
         source, rows = dims_of(x), dims_of(context.node("rows").outputs[0])
         product, made = dims_of(context.node("gemm").outputs[0]), dims_of(context.match.root.outputs[0])
         if source is None or rows is None or product is None or made is None:
@@ -37,6 +39,8 @@ class RevealLinear(Fusion):
             return f"the bias {bias.name!r} is not a vector"
         return None
 
-    def replace(self, op: Builder, x: Any, weight: Any, context: Context, bias: Any = None) -> Any:
+    def replace(
+        self, op: Builder, x: ir.Value, weight: ir.Value, context: Context, bias: ir.Value | None = None
+    ) -> ir.Value:
         product = op.MatMul(x, weight)
         return product if bias is None else op.Add(product, bias)

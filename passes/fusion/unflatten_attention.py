@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.attention import scaled
 from fuseline.passes.fusion.fragments.shapes import shape_vector
@@ -23,20 +23,20 @@ class UnflattenAttention(Fusion):
     def match(
         self,
         op: Op,
-        q: Any,
-        k: Any,
-        flat_q: Any,
-        flat_k: Any,
-        scale: Any,
-        divisor: Any,
-        bias: Any,
-        shape: Any,
-    ) -> Any:
+        q: Term,
+        k: Term,
+        flat_q: Term,
+        flat_k: Term,
+        scale: Term,
+        divisor: Term,
+        bias: Term,
+        shape: Term,
+    ) -> Term:
         keys = op.Transpose(op.Reshape(k, flat_k), perm=(0, 2, 1))
         scores = scaled(op, op.MatMul(op.Reshape(q, flat_q, _shared=True), keys), scale, divisor)
         return op.Reshape(op.one_of(op.Add(scores, bias), scores), shape)
 
-    def check(self, q: Any, k: Any, context: Context, bias: Any = None) -> str | None:
+    def check(self, q: ir.Value, k: ir.Value, context: Context, bias: ir.Value | None = None) -> str | None:
         made, left, right = dims_of(context.match.root.outputs[0]), dims_of(q), dims_of(k)
         for shape in (made, left, right):
             if shape is None or len(shape) != 4 or None in shape:
@@ -53,24 +53,20 @@ class UnflattenAttention(Fusion):
     def replace(
         self,
         op: Builder,
-        q: Any,
-        k: Any,
+        q: ir.Value,
+        k: ir.Value,
         context: Context,
-        scale: Any = None,
-        divisor: Any = None,
-        bias: Any = None,
-    ) -> Any:
-        batch, heads, length, size = dims_of(k) or ()
-        keys = op.Transpose(k, perm=(0, 1, 3, 2))
-        keys.type, keys.shape = k.type, ir.Shape([batch, heads, size, length])
-        scores = op.MatMul(q, keys)
+        scale: ir.Value | None = None,
+        divisor: ir.Value | None = None,
+        bias: ir.Value | None = None,
+    ) -> ir.Value:
+        scores = op.MatMul(q, op.Transpose(k, perm=(0, 1, 3, 2)))
         if scale is not None:
             scores = op.Mul(scores, scale)
         if divisor is not None:
             scores = op.Div(scores, divisor)
         if bias is None:
             return scores
+        batch, heads = (dims_of(k) or ())[:2]
         parted = (batch, heads, *(dims_of(bias) or ())[1:])
-        four = op.Reshape(bias, shape_vector(op, parted, (q, k, bias)))
-        four.type, four.shape = bias.type, ir.Shape(parted)
-        return op.Add(scores, four)
+        return op.Add(scores, op.Reshape(bias, shape_vector(op, parted, (q, k, bias))))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+import onnx_ir as ir
+
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["UnflattenWeightedSum"]
@@ -16,11 +18,11 @@ class UnflattenWeightedSum(Fusion):
     name: ClassVar[str] = "unflatten-weighted-sum"
     produces: ClassVar[tuple[str, ...]] = ("MatMul",)
 
-    def match(self, op: Op, p: Any, v: Any, flat_p: Any, flat_v: Any, shape: Any) -> Any:
+    def match(self, op: Op, p: Term, v: Term, flat_p: Term, flat_v: Term, shape: Term) -> Term:
         product = op.MatMul(op.Reshape(p, flat_p, _label="left"), op.Reshape(v, flat_v, _label="right"))
         return op.Reshape(product, shape)
 
-    def check(self, p: Any, v: Any, context: Context) -> str | None:
+    def check(self, p: ir.Value, v: ir.Value, context: Context) -> str | None:
         made, left, right = dims_of(context.match.root.outputs[0]), dims_of(p), dims_of(v)
         flat = [dims_of(context.node(label).outputs[0]) for label in ("left", "right")]
         if left is None or right is None or made is None or any(f is None or len(f) != 3 for f in flat):
@@ -31,5 +33,5 @@ class UnflattenWeightedSum(Fusion):
             return f"the shapes {left} and {right} are not flattened over batch and heads alone"
         return None
 
-    def replace(self, op: Builder, p: Any, v: Any) -> Any:
+    def replace(self, op: Builder, p: ir.Value, v: ir.Value) -> ir.Value:
         return op.MatMul(p, v)

@@ -35,9 +35,7 @@ class CompleteDropout(LocalRewrite):
                 return [op.Identity(x), None]
             true = ir.tensor([True])
             return [op.Identity(x), op.ConstantOfShape(op.Shape(x), value=true)]
-        made = op.Dropout(*node.inputs, _outputs=2, seed=_seed(node))
-        made[1].type, made[1].shape = ir.TensorType(ir.DataType.BOOL), x.shape
-        return made
+        return op.copy(node, node.inputs, outputs=2)
 
 
 def _idle(model: Model, node: ir.Node) -> bool:
@@ -47,7 +45,3 @@ def _idle(model: Model, node: ir.Node) -> bool:
         return True
     training = node.inputs[2] if len(node.inputs) > 2 else None
     return training is None or scalar(model, training) == 0
-
-
-def _seed(node: ir.Node) -> int | None:
-    return node.attributes["seed"].as_int() if "seed" in node.attributes else None

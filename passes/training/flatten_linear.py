@@ -97,26 +97,11 @@ def _exchange(model: Model, rewriter: Rewriter, node: ir.Node) -> None:
     operands = [flat, weight if source is None else source]
     product = op.Gemm(*operands, *([] if added is None else [added[1]]), transB=int(source is not None))
     result = product if rank_of(x) == 2 else op.Reshape(product, _shape(op, x, columns))
-    if flat is not x:
-        _declare(flat, x, rows)
-    _declare(product, x, columns)
     old = [node] if added is None else [node, added[0]]
     rewriter.replace(old, op.nodes, [(last.outputs[0], result)])
     producer = weight.producer()
     if producer is not None:
         rewriter.remove(producer)
-
-
-def _declare(value: ir.Value, x: ir.Value, columns: object) -> None:
-    """Type and shape, since the gradient builder reads from them which axes a bias was broadcast over."""
-    assert x.shape is not None
-    value.type = x.type
-    leading = list(x.shape)[:-1]
-    if all(isinstance(d, int) for d in leading):
-        rows: int | ir.SymbolicDim = int(np.prod([int(str(d)) for d in leading]))
-    else:
-        rows = ir.SymbolicDim("*".join(str(d.value if isinstance(d, ir.SymbolicDim) else d) for d in leading))
-    value.shape = ir.Shape([rows, int(str(columns))])
 
 
 def _shape(op: Builder, x: ir.Value, columns: object) -> ir.Value:

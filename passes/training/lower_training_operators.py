@@ -98,7 +98,6 @@ def _gather(op: Builder, node: ir.Node) -> Made:
     width = op.ReduceProd(op.Slice(first, op.constant([1]), op.constant([2**31])), keepdims=1)
     flat = op.Reshape(rows, op.Concat(op.constant([-1]), width, axis=0))
     table = op.ConstantOfShape(op.Concat(length, width, axis=0))
-    table.type = ir.TensorType(ir.DataType.FLOAT)
     index = op.Reshape(op.Cast(ids, to=int(ir.DataType.INT64)), op.constant([-1]))
     positive = op.Where(op.Less(index, op.constant([0])), op.Add(index, length), index)
     summed = op.FusedEmbeddingGrad(flat, positive, table, op.constant([-1]), _domain="fuseline")

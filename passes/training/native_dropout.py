@@ -11,7 +11,7 @@ from fuseline.engine.nodes import is_standard
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.training.dropout import next_stream, seed_input
-from fuseline.passes.training.native import EMPTY, statistic
+from fuseline.passes.training.native import EMPTY
 
 __all__ = ["NativeDropout"]
 
@@ -42,6 +42,5 @@ class NativeDropout(Pass):
 def _exchange(model: Model, rewriter: Rewriter, node: ir.Node, ratio: float) -> None:
     op = rewriter.builder(node)
     inputs = (node.inputs[0], EMPTY, EMPTY, np.array([ratio], np.float32), seed_input(model))
-    y, key = op.FusedBiasDropoutAdd(*inputs, _outputs=2, _domain="fuseline", stream=next_stream(model))
-    statistic(key, shape=(1,), dtype=ir.DataType.INT64)
+    y, _ = op.FusedBiasDropoutAdd(*inputs, _outputs=2, _domain="fuseline", stream=next_stream(model))
     rewriter.replace([node], op.nodes, [(node.outputs[0], y)])

@@ -11,7 +11,6 @@ from fuseline.engine.nodes import attribute, rank_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 from fuseline.passes.training.mask_padding_gradient import padding_row
-from fuseline.passes.training.native import statistic
 
 __all__ = ["NativeEmbedding"]
 
@@ -39,11 +38,10 @@ class NativeEmbedding(LocalRewrite):
 
     def build(self, op: Builder, node: ir.Node) -> Sequence[ir.Value | None]:
         row = padding_row(op.model, node.inputs[0])
-        y, state = op.FusedEmbedding(
+        y, _ = op.FusedEmbedding(
             *node.inputs,
             _outputs=2,
             _domain="fuseline",
             padding_idx=-1 if row is None else row,
         )
-        statistic(state, shape=(1,), dtype=ir.DataType.INT64)
         return [y]

@@ -10,7 +10,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.local_rewrite import LocalRewrite
-from fuseline.passes.training.native import EMPTY, statistic
+from fuseline.passes.training.native import EMPTY
 
 __all__ = ["NativeLayerNorm"]
 
@@ -37,7 +37,5 @@ class NativeLayerNorm(LocalRewrite):
         x, scale, *rest = node.inputs
         bias = rest[0] if rest and rest[0] is not None else EMPTY
         epsilon = float(attribute(node, "epsilon", 1e-5))
-        y, *statistics = op.FusedLayerNorm(x, scale, bias, _outputs=3, _domain="fuseline", epsilon=epsilon)
-        for value in statistics:
-            statistic(value, x, drop=1)
+        y, *_ = op.FusedLayerNorm(x, scale, bias, _outputs=3, _domain="fuseline", epsilon=epsilon)
         return [y]

@@ -44,7 +44,6 @@ def _exchange(model: Model, rewriter: Rewriter, node: ir.Node, position: dict[ir
     sums = _column_sums(model, dy)
     op = rewriter.builder(node)
     outputs = op.FusedWeightGrad(dy, x, _outputs=2, _domain="fuseline")
-    outputs[1].type = ir.TensorType(ir.DataType.FLOAT)
     # It stands where the first of them stood, so that all their readers come after it.
     first = min([node, *sums], key=position.__getitem__)
     rewriter.insert(first, op.nodes, replaces=[node, *sums])

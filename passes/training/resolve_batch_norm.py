@@ -38,10 +38,6 @@ class ResolveBatchNorm(LocalRewrite):
             momentum=float(attribute(node, "momentum", 0.9)),
             training_mode=1,
         )
-        mean = node.inputs[3]
-        assert mean is not None
-        for statistic in made[1:]:
-            statistic.type, statistic.shape = mean.type, mean.shape
         return made[: len(node.outputs)]
 
 

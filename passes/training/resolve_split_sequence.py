@@ -78,12 +78,6 @@ def _exchange(model: Model, rewriter: Rewriter, node: ir.Node, readers: list[ir.
     x = node.inputs[0]
     assert x is not None
     parts = op.Split(x, np.array(sizes, np.int64), _outputs=len(sizes), axis=axis)
-    for part, size in zip(parts, sizes, strict=True):
-        part.type = x.type
-        if x.shape is not None:
-            dims = list(x.shape)
-            dims[axis] = size
-            part.shape = ir.Shape(dims)
     rewriter.insert(node, op.nodes, replaces=[node, *readers])
     for reader in readers:
         position = scalar(model, reader.inputs[1])

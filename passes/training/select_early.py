@@ -11,6 +11,7 @@ from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriting.builder import Attribute
 from fuseline.engine.rewriting.positionwise import Axes, needed
 from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow, positions
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -108,14 +109,13 @@ class _Mover:
         for place, inner in operands.items():
             inputs[place] = self._part(node, inputs[place], inner)
         op = self.rewriter.builder(node)
-        attributes = {name: found.value for name, found in node.attributes.items()}
         whole = node.outputs[0]
+        changed: dict[str, Attribute] = {}
         if node.op_type == "Reshape":
             behind = (dims_of(whole) or ())[axis + 1 :]
             inputs[1] = op.constant([0] * axis + [1] + [int(str(d)) for d in behind])
-            attributes.pop("allowzero", None)
-        value = op.node(node.op_type, *inputs, _domain=node.domain, **attributes)
-        _describe(value, whole, axis)
+            changed["allowzero"] = None
+        value = op.copy(node, inputs, changed)[0]
         self.rewriter.insert(node, op.nodes, replaces=[node])
         self.parts[whole, axis] = value
 
@@ -127,13 +127,8 @@ class _Mover:
             index = self.selection.index
             end = np.iinfo(np.int64).max if index == -1 else index + 1
             part = op.Slice(value, [index], [end], [axis])
-            _describe(part, value, axis)
+            # The reader takes this position, so there is one, which no shape says of a symbolic size.
+            part.shape = ir.Shape([1 if i == axis else d for i, d in enumerate(value.shape or ())])
             self.rewriter.insert(user, op.nodes, replaces=[self.selection.reader])
             self.parts[value, axis] = part
         return self.parts[value, axis]
-
-
-def _describe(part: ir.Value, whole: ir.Value, axis: int) -> None:
-    part.type = whole.type
-    if whole.shape is not None:
-        part.shape = ir.Shape([1 if i == axis else d for i, d in enumerate(whole.shape)])

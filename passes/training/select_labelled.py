@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
@@ -103,7 +101,7 @@ class _Mover:
         for node in reversed(self.region.nodes):
             self._copy(node)
         op = self.rewriter.builder(self.loss)
-        result = op.node(self.loss.op_type, self.parts[scores], kept, **_attributes(self.loss))
+        result = op.copy(self.loss, [self.parts[scores], kept], outputs=1)[0]
         self.rewriter.replace([self.loss], op.nodes, [(self.loss.outputs[0], result)])
         self.rewriter.remove(*self.region.nodes)
 
@@ -120,7 +118,7 @@ class _Mover:
         others = op.Slice(counts, [1], [np.iinfo(np.int64).max], [0])
         wanted = op.Concat(np.array([True]), others, axis=0)
         rows = op.Squeeze(op.NonZero(wanted), [0])
-        rows.type, rows.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([self.count])
+        rows.shape = ir.Shape([self.count])  # a name for what only the run tells
         self.rewriter.insert(self.loss, op.nodes)
         return rows
 
@@ -136,12 +134,10 @@ class _Mover:
         if node.op_type == "Reshape":  # it only divides the rows among axes
             self.parts[whole] = inputs[0]  # type: ignore[assignment]
             return
-        attributes = _attributes(node)
-        if attributes.get("axis", -1) >= 0:
-            attributes["axis"] -= leading - 1
+        axis = attribute(node, "axis", -1)
+        changed = {"axis": axis - (leading - 1)} if axis >= 0 else {}
         op = self.rewriter.builder(node)
-        self.parts[whole] = op.node(node.op_type, *inputs, _domain=node.domain, **attributes)
-        self._describe(self.parts[whole], whole, leading)
+        self.parts[whole] = op.copy(node, inputs, changed, outputs=1)[0]
         self.rewriter.insert(self.loss, op.nodes, replaces=[node])
 
     def _part(self, value: ir.Value, leading: int) -> ir.Value:
@@ -151,16 +147,6 @@ class _Mover:
             flat = value
             if leading > 1:
                 flat = op.Reshape(value, [-1, *(columns(value, leading) or ())])
-                flat.type = value.type
             self.parts[value] = op.Gather(flat, self.rows, axis=0)
-            self._describe(self.parts[value], value, leading)
             self.rewriter.insert(self.loss, op.nodes)
         return self.parts[value]
-
-    def _describe(self, part: ir.Value, whole: ir.Value, leading: int) -> None:
-        part.type = whole.type
-        part.shape = ir.Shape([self.count, *(columns(whole, leading) or ())])
-
-
-def _attributes(node: ir.Node) -> dict[str, Any]:
-    return {name: found.value for name, found in node.attributes.items()}

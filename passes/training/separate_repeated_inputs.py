@@ -28,7 +28,6 @@ class SeparateRepeatedInputs(Pass):
                 elif rewriter.permit(user, f"reads {name!r} twice"):
                     op = rewriter.builder(user)
                     copy = op.Identity(value)
-                    copy.type, copy.shape = user.inputs[index].type, user.inputs[index].shape  # type: ignore[union-attr]
                     rewriter.insert(user, op.nodes)
                     user.replace_input_with(index, copy)
         return rewriter.changes

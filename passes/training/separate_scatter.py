@@ -34,6 +34,4 @@ class SeparateScatter(LocalRewrite):
         assert data is not None
         dtype = (data.dtype or ir.DataType.FLOAT).numpy()
         zeros = op.ConstantOfShape(op.Shape(data), value=ir.tensor(np.zeros(1, dtype)))
-        zeros.type, zeros.shape = data.type, data.shape
-        given = {name: a.value for name, a in node.attributes.items()}
-        return op.Add(data, op.node(node.op_type, zeros, *rest, **given))
+        return op.Add(data, op.copy(node, [zeros, *rest])[0])

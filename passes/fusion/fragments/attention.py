@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Context, Fusion, Op, Term
@@ -14,7 +12,7 @@ __all__ = ["HEADS_LAST", "AttentionFusion", "total_scale"]
 TRANSPOSED, HEADS_LAST, FLATTENED = range(3)
 
 
-def keys_transposed(op: Op, k: Any, to_flat: Any, from_flat: Any) -> Term:
+def keys_transposed(op: Op, k: Term, to_flat: Term, from_flat: Term) -> Term:
     """[B,H,D,T] from k as [B,H,T,D], as [B,T,H,D], or through [B·H,T,D]."""
     return op.one_of(
         op.Transpose(k, perm=(0, 1, 3, 2)),
@@ -24,7 +22,7 @@ def keys_transposed(op: Op, k: Any, to_flat: Any, from_flat: Any) -> Term:
     )
 
 
-def scaled(op: Op, x: Any, factor: Any, divisor: Any = None) -> Term:
+def scaled(op: Op, x: Term, factor: Term, divisor: Term | None = None) -> Term:
     """x, x·factor or x/divisor."""
     ways = [op.Mul(x, factor), x]
     if divisor is not None:
@@ -32,7 +30,7 @@ def scaled(op: Op, x: Any, factor: Any, divisor: Any = None) -> Term:
     return op.one_of(*ways)
 
 
-def weights(op: Op, scores: Any, ratio: Any, training: Any) -> Term:
+def weights(op: Op, scores: Term, ratio: Term, training: Term) -> Term:
     """Softmax, with what exporters put behind it: a guard against NaN, a cast, dropout."""
     soft = op.Softmax(scores, axis=-1)
     guarded = op.one_of(op.Where(op.IsNaN(soft, _label="guard"), 0.0, soft), soft)
@@ -40,7 +38,7 @@ def weights(op: Op, scores: Any, ratio: Any, training: Any) -> Term:
     return op.one_of(op.Dropout(cast, ratio, training), op.Dropout(cast, ratio), cast)
 
 
-def masked(op: Op, scores: Any, mask: Any, bias: Any, keep: Any, drop: Any, lowest: Any) -> Term:
+def masked(op: Op, scores: Term, mask: Term, bias: Term, keep: Term, drop: Term, lowest: Term) -> Term:
     """Scores with an additive mask and bias, or with some of them replaced by the lowest number."""
     biased = op.one_of(op.Add(scores, bias), scores)
     return op.one_of(
@@ -58,25 +56,25 @@ class AttentionFusion(Fusion):
     def match(
         self,
         op: Op,
-        q: Any,
-        k: Any,
-        v: Any,
-        q_scale: Any,
-        k_scale: Any,
-        scale: Any,
-        divisor: Any,
-        q_divisor: Any,
-        mask: Any,
-        bias: Any,
-        keep: Any,
-        drop: Any,
-        lowest: Any,
-        ratio: Any,
-        training: Any,
-        to_flat: Any,
-        from_flat: Any,
-        shape: Any,
-    ) -> Any:
+        q: Term,
+        k: Term,
+        v: Term,
+        q_scale: Term,
+        k_scale: Term,
+        scale: Term,
+        divisor: Term,
+        q_divisor: Term,
+        mask: Term,
+        bias: Term,
+        keep: Term,
+        drop: Term,
+        lowest: Term,
+        ratio: Term,
+        training: Term,
+        to_flat: Term,
+        from_flat: Term,
+        shape: Term,
+    ) -> Term:
         keys = scaled(op, keys_transposed(op, k, to_flat, from_flat), k_scale)
         scores = scaled(op, op.MatMul(scaled(op, q, q_scale, q_divisor), keys), scale, divisor)
         scores = masked(op, scores, mask, bias, keep, drop, lowest)
@@ -84,7 +82,9 @@ class AttentionFusion(Fusion):
         swapped = op.Transpose(y, perm=(0, 2, 1, 3))
         return op.one_of(op.Reshape(swapped, shape), swapped, y, pick="form")
 
-    def check(self, q: Any, k: Any, v: Any, layout: int, form: int, context: Context) -> str | None:
+    def check(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int, context: Context
+    ) -> str | None:
         for name, value in (("q", q), ("k", k), ("v", v)):
             known = dims_of(value)
             if known is None or len(known) != 4:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fuseline.engine.patterns import Builder, Context
@@ -12,7 +10,9 @@ from fuseline.engine.training.dropout import next_stream, seed_input
 __all__ = ["dropout_inputs"]
 
 
-def dropout_inputs(op: Builder, context: Context, ratio: Any, training: Any) -> tuple[Any, Any, int]:
+def dropout_inputs(
+    op: Builder, context: Context, ratio: ir.Value | None, training: ir.Value | None
+) -> tuple[ir.Value, ir.Value, int]:
     """Ratio, seed and stream of a fused operator that takes over a Dropout (or none: ratio is None)."""
     rate = 0.0
     if ratio is not None and (training is None or context.scalar(training)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder
@@ -23,17 +21,12 @@ def permutation(value: ir.Value) -> tuple[int, ...] | None:
     return tuple(perm.as_ints()) if perm is not None else None
 
 
-def heads_after(op: Builder, value: ir.Value) -> Any:
+def heads_after(op: Builder, value: ir.Value) -> ir.Value:
     """[B,H,S,D] → [B,S,H,D], without a Transpose where undoing one does it."""
     node = value.producer()
-    if node is not None and permutation(value) == SWAP:
+    if node is not None and permutation(value) == SWAP and node.inputs[0] is not None:
         return node.inputs[0]
-    made = op.Transpose(value, perm=SWAP)
-    made.type = value.type
-    shape = dims_of(value)
-    if shape is not None and len(shape) == 4:
-        made.shape = ir.Shape([shape[i] for i in SWAP])
-    return made
+    return op.Transpose(value, perm=SWAP)
 
 
 def projection(value: ir.Value, *, swapped: bool) -> ir.Value | None:
@@ -53,7 +46,7 @@ def projection(value: ir.Value, *, swapped: bool) -> ir.Value | None:
     return node.inputs[0] if before == (*after[:2], after[2] * after[3]) else None
 
 
-def merged(op: Builder, value: ir.Value) -> Any:
+def merged(op: Builder, value: ir.Value) -> ir.Value:
     """[B,H,S,D] → [B,S,H·D], undoing what split the heads where possible."""
     source = projection(value, swapped=True)
     if source is not None:
@@ -62,15 +55,13 @@ def merged(op: Builder, value: ir.Value) -> Any:
     assert shape is not None
     assert isinstance(shape[1], int)
     assert isinstance(shape[3], int)
-    made = op.Reshape(heads_after(op, value), [0, 0, shape[1] * shape[3]])
-    made.type, made.shape = value.type, ir.Shape([shape[0], shape[2], shape[1] * shape[3]])
-    return made
+    return op.Reshape(heads_after(op, value), [0, 0, shape[1] * shape[3]])
 
 
-def unmerged(op: Builder, value: Any, like: ir.Value) -> Any:
+def unmerged(op: Builder, value: ir.Value, like: ir.Value) -> ir.Value:
     """[B,S,H·D] → [B,H,S,D], of the shape of `like`."""
     shape = dims_of(like)
     assert shape is not None
-    parted = op.Reshape(value, [0, 0, shape[1], shape[3]])
-    parted.type, parted.shape = like.type, ir.Shape([shape[i] for i in SWAP])
-    return op.Transpose(parted, perm=SWAP)
+    assert isinstance(shape[1], int)
+    assert isinstance(shape[3], int)
+    return op.Transpose(op.Reshape(value, [0, 0, shape[1], shape[3]]), perm=SWAP)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Context, Op, Term
@@ -12,7 +10,7 @@ from fuseline.engine.shapes.dims import dims_of, equal
 __all__ = ["check_packable", "linear"]
 
 
-def linear(op: Op, x: Any, weight: Any, bias: Any, *, transposed: bool) -> Term:
+def linear(op: Op, x: Term, weight: Term, bias: Term, *, transposed: bool) -> Term:
     """x·weightᵀ (or x·weight) + bias, the bias left out or not."""
     product = op.MatMul(x, op.Transpose(weight, perm=(1, 0)) if transposed else weight)
     return op.one_of(op.Add(product, bias), product)

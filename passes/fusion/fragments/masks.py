@@ -8,7 +8,6 @@ applied to the wrong scores unless there are as many keys as queries. Then a mas
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -36,8 +35,8 @@ class Scores:
 
 @dataclass(frozen=True)
 class MaskInputs:
-    mask: Any = None
-    bias: Any = None
+    mask: ir.Value | None = None
+    bias: ir.Value | None = None
     filter_value: float | None = None
 
 
@@ -54,7 +53,7 @@ def mask_inputs(op: Builder, context: Context, scores: Scores) -> MaskInputs:
     """Mask and bias for the captures mask, bias, keep, drop and lowest of an attention match."""
     captures = context.match.captures
     choice = _captured_choice(context)
-    added: list[Any] = [captures[name] for name in ("bias", "mask") if captures.get(name) is not None]
+    added: list[ir.Value] = [captures[name] for name in ("bias", "mask") if captures.get(name) is not None]
     square = scores.queries is not None and scores.queries == scores.keys
     if choice is None and square and len(added) == 1:
         # What is added may itself be a choice between 0 and a very low number.
@@ -71,12 +70,10 @@ def mask_inputs(op: Builder, context: Context, scores: Scores) -> MaskInputs:
     )
 
 
-def _as_bias(op: Builder, choice: _Choice) -> Any:
+def _as_bias(op: Builder, choice: _Choice) -> ir.Value:
     """0 where a score is kept, and a very low number where not."""
     lowest = max(choice.lowest, LOWEST)
-    made = op.Where(choice.value, *((lowest, 0.0) if choice.inverted else (0.0, lowest)))
-    made.type, made.shape = ir.TensorType(ir.DataType.FLOAT), choice.value.shape
-    return made
+    return op.Where(choice.value, *((lowest, 0.0) if choice.inverted else (0.0, lowest)))
 
 
 def _captured_choice(context: Context) -> _Choice | None:
@@ -128,14 +125,13 @@ def _fits(value: ir.Value) -> bool:
     return shape is not None and len(shape) <= 4 and (len(shape) < 3 or shape[-3] == 1)
 
 
-def _integer_mask(op: Builder, choice: _Choice, scores: Scores) -> Any:
+def _integer_mask(op: Builder, choice: _Choice, scores: Scores) -> ir.Value:
     """int32 [B,T] or [B,S,T], 1 where a score is kept."""
     shape = dims_of(choice.value) or ()
     full = (1,) * (4 - len(shape)) + tuple(shape)
-    value: Any = choice.value
+    value = choice.value
     if choice.inverted:
         value = op.Not(value)
-        value.type, value.shape = choice.value.type, choice.value.shape
     if full == (scores.batch, 1, 1, scores.keys):
         flat = op.Squeeze(value, [1, 2]) if len(shape) == 4 else value
         return op.Cast(flat, to=ir.DataType.INT32)
@@ -145,9 +141,9 @@ def _integer_mask(op: Builder, choice: _Choice, scores: Scores) -> Any:
     return op.Cast(three, to=ir.DataType.INT32)
 
 
-def _full_bias(op: Builder, added: list[ir.Value], scores: Scores) -> Any:
+def _full_bias(op: Builder, added: list[ir.Value], scores: Scores) -> ir.Value:
     """The sum, as [B,H,S,T]."""
-    total: Any = added[0]
+    total = added[0]
     for value in added[1:]:
         total = op.Add(total, value)
     shapes = [dims_of(value) or () for value in added]
@@ -155,7 +151,7 @@ def _full_bias(op: Builder, added: list[ir.Value], scores: Scores) -> Any:
     return _expanded(op, total, [(1,) * (4 - len(s)) + tuple(s) for s in shapes], wanted, scores)
 
 
-def _expanded(op: Builder, value: Any, shapes: list[Shape], wanted: Shape, scores: Scores) -> Any:
+def _expanded(op: Builder, value: ir.Value, shapes: list[Shape], wanted: Shape, scores: Scores) -> ir.Value:
     """The value, which has the sizes of all `shapes` broadcast, with the sizes `wanted`."""
     missing = [
         1 if size is not None and any(shape[axis] == size for shape in shapes) else size

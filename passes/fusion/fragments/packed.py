@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
+from fuseline.engine.nodes import attributes
 from fuseline.engine.patterns import Builder, Context
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.native import native
@@ -25,13 +24,8 @@ def check_heads(context: Context, whole: ir.Value) -> str | None:
     return None
 
 
-def packed_attention(op: Builder, context: Context, qkv: Any, heads: int, size: int) -> Any:
+def packed_attention(op: Builder, context: Context, qkv: ir.Value, heads: int, size: int) -> ir.Value:
     """FusedAttentionPacked of [B,S,3·H·D], with mask, bias, dropout and attributes of the matched node."""
-    batch, length, _ = dims_of(qkv) or ()
     parted = op.Reshape(qkv, [0, 0, 3, heads, size])
-    parted.type, parted.shape = qkv.type, ir.Shape([batch, length, 3, heads, size])
     node = context.node("attention")
-    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    y = native(op, "FusedAttentionPacked", parted, *node.inputs[3:], **attributes)
-    y.shape = node.outputs[0].shape
-    return y
+    return native(op, "FusedAttentionPacked", parted, *node.inputs[3:], **attributes(node))

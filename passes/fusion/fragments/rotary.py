@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Context, Fusion, Op, Term
@@ -19,20 +17,20 @@ class RotaryFusion(Fusion):
     def match(
         self,
         op: Op,
-        x: Any,
-        cos: Any,
-        sin: Any,
-        start: Any,
-        stop: Any,
-        axes: Any,
-        steps: Any,
-        start_2: Any,
-        stop_2: Any,
-    ) -> Any:
+        x: Term,
+        cos: Term,
+        sin: Term,
+        start: Term,
+        stop: Term,
+        axes: Term,
+        steps: Term,
+        start_2: Term,
+        stop_2: Term,
+    ) -> Term:
         halves = _rotate_half(op, x, (start, stop, axes, steps, start_2, stop_2))
         return op.Add(op.Mul(x, cos), op.Mul(halves, sin))
 
-    def check(self, x: Any, cos: Any, sin: Any, context: Context) -> str | None:
+    def check(self, x: ir.Value, cos: ir.Value, sin: ir.Value, context: Context) -> str | None:
         known = dims_of(x)
         if known is None or len(known) != 4:
             return f"{x.name!r} has the shape {known}, not [batch, heads, length, size]"
@@ -47,7 +45,7 @@ class RotaryFusion(Fusion):
         raise NotImplementedError
 
 
-def _rotate_half(op: Op, x: Any, bounds: tuple[Any, ...]) -> Term:
+def _rotate_half(op: Op, x: Term, bounds: tuple[Term, ...]) -> Term:
     """Concat(−x[half:], x[:half])"""
     start, stop, axes, steps, start_2, stop_2 = bounds
     second = op.Slice(x, start, stop, axes, steps, _label="second")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -13,7 +12,7 @@ from fuseline.engine.shapes.dims import dims_of
 __all__ = ["shape_vector"]
 
 
-def shape_vector(op: Builder, wanted: Sequence[int | str | None], likes: Sequence[ir.Value]) -> Any:
+def shape_vector(op: Builder, wanted: Sequence[int | str | None], likes: Sequence[ir.Value]) -> ir.Value:
     """An int64 vector of the dimensions; symbols are looked up in graph inputs, then in `likes`."""
     sizes = [d for d in wanted if isinstance(d, int)]
     if len(sizes) == len(wanted):
@@ -22,7 +21,7 @@ def shape_vector(op: Builder, wanted: Sequence[int | str | None], likes: Sequenc
     return op.Concat(*parts, axis=0)
 
 
-def _dimension(op: Builder, dimension: int | str | None, likes: Sequence[ir.Value]) -> Any:
+def _dimension(op: Builder, dimension: int | str | None, likes: Sequence[ir.Value]) -> ir.Value:
     if isinstance(dimension, int):
         return op.constant([dimension], "dimension")
     for value in (*op.model.graph.inputs, *likes):

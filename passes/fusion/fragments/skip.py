@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Op, Term
@@ -13,7 +11,7 @@ from fuseline.passes.fusion.fragments.values import broadcasts_last, rank, same_
 __all__ = ["check_residual", "residual", "skip_norm"]
 
 
-def residual(op: Op, x: Any, skip: Any, bias: Any) -> Term:
+def residual(op: Op, x: Term, skip: Term, bias: Term | None) -> Term:
     """x + bias + skip, or x + skip."""
     return op.one_of(op.Add(op.Add(x, bias), skip), op.Add(x, skip))
 
@@ -30,8 +28,14 @@ def check_residual(x: ir.Value, skip: ir.Value, bias: ir.Value | None) -> str | 
 
 
 def skip_norm(
-    op: Builder, context: Context, op_type: str, x: ir.Value, skip: ir.Value, *rest: Any, epsilon: float
-) -> tuple[Any, Any]:
+    op: Builder,
+    context: Context,
+    op_type: str,
+    x: ir.Value,
+    skip: ir.Value,
+    *rest: ir.Value | None,
+    epsilon: float,
+) -> tuple[ir.Value, ir.Value]:
     """The normalised sum, and the sum itself, as a further output where others read it."""
     total = context.match.outputs[1]
     kept = context.used_outside(total)

@@ -5,12 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Context
 from fuseline.engine.shapes.dims import dims_of, equal
 
-__all__ = ["broadcasts_last", "is_last_axis", "is_vector", "last_dim", "rank", "same_shape"]
+__all__ = [
+    "Array",
+    "broadcasts_last",
+    "content",
+    "is_last_axis",
+    "is_vector",
+    "last_dim",
+    "rank",
+    "same_shape",
+]
+
+Array = npt.NDArray[Any]
 
 
 def rank(value: ir.Value | None) -> int | None:
@@ -39,7 +51,7 @@ def broadcasts_last(value: ir.Value | None, onto: ir.Value | None) -> bool:
     return length is not None and len(length) == 1 and shape is not None and equal(length, shape[-1:])
 
 
-def is_last_axis(context: Context, axes: Any, x: ir.Value) -> str | None:
+def is_last_axis(context: Context, axes: ir.Value, x: ir.Value) -> str | None:
     """None if the axes are just the last one of x; otherwise what they are."""
     found = context.constant(axes) if isinstance(axes, ir.Value) else axes
     listed = [] if found is None else [int(a) for a in np.reshape(found, -1)]
@@ -47,3 +59,9 @@ def is_last_axis(context: Context, axes: Any, x: ir.Value) -> str | None:
     if listed == [-1] or (known is not None and listed == [known - 1]):
         return None
     return f"the axes are {listed or 'not constant'}, not the last one"
+
+
+def content(value: ir.Value) -> Array:
+    """The elements of a weight that a check found to be constant."""
+    assert value.const_value is not None
+    return value.const_value.numpy()
