@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context
 from fuseline.engine.training.dropout import next_stream, seed_input
