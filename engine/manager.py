@@ -43,6 +43,8 @@ class PassRecord:
     statistics: dict[str, int] = field(default_factory=dict)
     error: FuselineError | None = None
     reverted: bool = False
+    verification: str | None = None
+    """What a gate found that let the pass through, in words."""
 
     @property
     def name(self) -> str:

@@ -17,7 +17,9 @@ from fuseline.tools.commands.explain import explain_command
 from fuseline.tools.commands.export import export_command
 from fuseline.tools.commands.passes import list_command, show_command
 from fuseline.tools.commands.run import run_command
+from fuseline.tools.commands.show import show_model_command
 from fuseline.tools.commands.train import train_command
+from fuseline.tools.commands.view import view_command
 from fuseline.tools.console import fail
 
 __all__ = ["app", "main"]
@@ -42,6 +44,8 @@ _add(app, "run", run_command)
 _add(app, "diff", diff_command)
 _add(app, "bisect", bisect_command)
 _add(app, "train", train_command)
+_add(app, "show", show_model_command)
+_add(app, "view", view_command)
 _add(app, "doctor", doctor_command)
 _add(passes, "list", list_command)
 _add(passes, "show", show_command)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from fuseline.engine.collector import collector_paused
 from fuseline.engine.model import Model
-from fuseline.engine.rewriting.rewriter import MODULE_KEY, PASS_KEY, REPLACES_KEY
+from fuseline.engine.rewriting.rewriter import MODULE_KEY, PASS_KEY, REPLACES_KEY, SOURCE_KEY
 
 __all__ = ["GraphInfo", "NodeInfo", "Reference", "Snapshot", "operator"]
 
@@ -42,6 +42,7 @@ class NodeInfo:
     made_by: str | None
     replaces: tuple[str, ...]
     module: str | None
+    source: str | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,6 +156,7 @@ def _node(node: ir.Node, path: str, types: Callable[[ir.Value], str]) -> NodeInf
         made_by=metadata.get(PASS_KEY),
         replaces=_names(metadata.get(REPLACES_KEY)),
         module=metadata.get(MODULE_KEY),
+        source=metadata.get(SOURCE_KEY),
     )
 
 

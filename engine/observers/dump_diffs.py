@@ -1,4 +1,4 @@
-"""Per-pass diffs in a folder: `NNN-pass-name.diff` and `.json` for passes that changed something."""
+"""A folder with `NNN-pass-name.diff` and `.json` for passes that changed something, and a report of all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from fuseline.engine.diff.as_json import to_json
 from fuseline.engine.diff.text import to_text
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.observer import Observer
+from fuseline.engine.report import History, PassRow, write_page
+from fuseline.engine.report.page import partial
 
 if TYPE_CHECKING:
     from fuseline.engine.manager import PassRecord, Result
@@ -20,35 +22,45 @@ if TYPE_CHECKING:
 
 __all__ = ["DumpDiffs"]
 
+REPORT = "report.html"
 SUMMARY = "summary.json"
 SCHEMA = "fuseline.dump"
 VERSION = 1
 
 
 class DumpDiffs(Observer):
-    """Writes a diff per changing pass, and `summary.json` about every pass.
+    """Writes a diff per changing pass, `summary.json` about every pass, and `report.html` to look at it all.
 
     An earlier dump in the folder is replaced; files that no dump wrote are never touched: the run is refused.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, title: str | None = None) -> None:
         self.folder = Path(folder)
+        self.title = title or self.folder.name
         self._files: list[str] = []
         self._rows: list[dict[str, Any]] = []
 
     def started(self, model: Model) -> None:
         _prepare(self.folder)
-        self._files, self._rows = [SUMMARY], []
+        self._files, self._rows = [SUMMARY, REPORT], []
         self._before = self._current = Snapshot.of(model)
         self._written = 0
+        self._history = History(self.title)
+        self._history.start(self._current)
+        self._pending: tuple[PassRow, Snapshot | None, ModelDiff | None] | None = None
         self._write_summary()
 
     def after(self, record: PassRecord, model: Model) -> None:
         files: list[str] = []
+        self._settle()
         if record.changes:
             self._before, self._current = self._current, Snapshot.of(model)
             self._written = record.step.index
-            files = self._write_diff(record, diff(self._before, self._current))
+            made = diff(self._before, self._current)
+            files = self._write_diff(record, made)
+            self._pending = (PassRow(_row(record, files), record.rewrites), self._current, made)
+        else:
+            self._pending = (PassRow(_row(record, files)), None, None)
         self._rows.append(_row(record, files))
 
     def failed(self, record: PassRecord, model: Model) -> None:
@@ -58,15 +70,32 @@ class DumpDiffs(Observer):
             if self._written == record.step.index:
                 self._current = self._before
         else:
+            self._settle()
             made = diff(self._current, Snapshot.of(model))
             files = self._write_diff(record, made) if made else []
         self._rows.append(_row(record, files))
+        self._pending = (PassRow(_row(record, files)), None, None)
+        self._write_report()
         self._write_summary()
 
     def finished(self, result: Result) -> None:
         for row, record in zip(self._rows, result.records, strict=True):
             row["reverted"] = record.reverted
+            row["verification"] = record.verification
+        self._write_report()
         self._write_summary()
+
+    def _settle(self) -> None:
+        """Take the last pass into the report: no gate refuses it any more."""
+        if self._pending is not None:
+            row, snapshot, made = self._pending
+            self._history.step(row, snapshot, made)
+            self._pending = None
+
+    def _write_report(self) -> None:
+        self._settle()
+        later = [{key: row.get(key) for key in ("reverted", "verification")} for row in self._rows]
+        write_page(self._history.data(later), self.folder / REPORT)
 
     def _write_diff(self, record: PassRecord, made: ModelDiff) -> list[str]:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", record.name)
@@ -96,6 +125,7 @@ def _row(record: PassRecord, files: list[str]) -> dict[str, Any]:
         "index": record.step.index,
         "name": record.name,
         "text": str(record.step.pass_),
+        "summary": record.step.pass_.summary(),
         "changes": record.changes,
         "seconds": round(record.seconds, 6),
         "nodes_before": record.nodes_before,
@@ -104,6 +134,7 @@ def _row(record: PassRecord, files: list[str]) -> dict[str, Any]:
         "rejections": [asdict(r) for r in record.rejections],
         "error": record.error.message if record.error else None,
         "reverted": record.reverted,
+        "verification": record.verification,
         "files": files,
     }
 
@@ -133,4 +164,4 @@ def _files_of_earlier_dump(folder: Path) -> set[str]:
         return set()
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         return set()
-    return {str(name) for name in data.get("files", ())}
+    return {str(name) for name in data.get("files", ())} | {partial(folder / REPORT).name}

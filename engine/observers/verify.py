@@ -54,6 +54,7 @@ class Verify(Observer):
                 f"pass {record.step.index} {record.name!r} changed the {self.quantity}\n{_indent(report)}",
                 hint="`fuseline bisect` finds the rewrite; --revert-failing leaves the pass out and goes on",
             )
+        record.verification = f"{self.quantity} unchanged"
         self._current = _with_first_gradients(results, self._current)
 
     def finished(self, result: Result) -> None:

@@ -71,7 +71,12 @@ def names(folder: Path) -> set[str]:
 
 def test_a_dump_has_files_for_changing_passes_only(tmp_path: Path) -> None:
     Pipeline.of(Nothing(), DropIdentities(), DropIdentities()).run(model(), [DumpDiffs(tmp_path)])
-    assert names(tmp_path) == {"002-drop-identities.diff", "002-drop-identities.json", "summary.json"}
+    assert names(tmp_path) == {
+        "002-drop-identities.diff",
+        "002-drop-identities.json",
+        "report.html",
+        "summary.json",
+    }
     text = (tmp_path / "002-drop-identities.diff").read_text()
     assert text.startswith("pass 2: drop-identities\n2 removed, 1 rewired\n")
     assert "- a = Identity(x)" in text
@@ -88,7 +93,9 @@ def test_a_dump_has_files_for_changing_passes_only(tmp_path: Path) -> None:
 def test_an_earlier_dump_is_replaced(tmp_path: Path) -> None:
     Pipeline.of(DropIdentities()).run(model(), [DumpDiffs(tmp_path)])
     Pipeline.of(Nothing()).run(model(), [DumpDiffs(tmp_path)])
-    assert names(tmp_path) == {"summary.json"}
+    (tmp_path / ".report.html.partial").touch()  # what a killed process leaves
+    Pipeline.of(Nothing()).run(model(), [DumpDiffs(tmp_path)])
+    assert names(tmp_path) == {"report.html", "summary.json"}
 
 
 @pytest.mark.parametrize("with_dump", [False, True])

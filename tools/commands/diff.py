@@ -25,13 +25,14 @@ def diff_command(
     """Show what differs between two models, node by node. Exit code 0: equal, 1: different."""
     from fuseline.engine.diff import diff
     from fuseline.engine.diff.as_json import to_json
-    from fuseline.engine.diff.html import to_html
     from fuseline.engine.diff.text import rich_text
     from fuseline.engine.model import Model
+    from fuseline.engine.report import report_of_diff, write_page
 
-    found = diff(Model.load(before), Model.load(after))
+    old, new = Model.load(before), Model.load(after)
+    found = diff(old, new)
     if html is not None:
-        html.write_text(to_html(found, title=f"{before.name} → {after.name}", context=context))
+        write_page(report_of_diff(old, new, f"{before.name} → {after.name}"), html)
     if as_json:
         sys.stdout.write(to_json(found, context=context))
     elif html is None:

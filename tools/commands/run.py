@@ -50,7 +50,7 @@ def run_command(
         registry.load_plugin(path)
     chosen = Pipeline.resolve(pipeline)
     loaded = Model.load(model)
-    observers = _observers(loaded, chosen, dump, verify, inputs, expect)
+    observers = _observers(loaded, chosen, dump, verify, inputs, expect, title=f"{model.name} · {pipeline}")
     result = chosen.run(
         loaded,
         observers,
@@ -73,13 +73,15 @@ def _observers(
     verify: Literal["outputs", "gradients"] | None,
     inputs: Path | None,
     expect: Path | None,
+    *,
+    title: str,
 ) -> list[Observer]:
     from fuseline.engine.inputs import load_npz
     from fuseline.engine.observers import DumpDiffs, Expect, Verify, load_expectations
 
     observers: list[Observer] = []
     if dump is not None:
-        observers.append(DumpDiffs(dump))
+        observers.append(DumpDiffs(dump, title=title))
     if verify is not None:
         observers.append(Verify(verify, inputs=load_npz(inputs, model) if inputs else None))
     expected = {**pipeline.expect, **(load_expectations(expect) if expect else {})}

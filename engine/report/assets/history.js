@@ -1,0 +1,137 @@
+// The run: points are rebuilt from the first one and what each pass changed.
+const SEPARATOR = "\u001f";
+const FIELDS = ["name", "op", "inputs", "outputs", "types", "attributes", "module", "source", "by", "replaces", "graph"];
+
+class Run {
+  constructor(data) {
+    this.data = data;
+    this.passes = data.passes;
+    this.states = [];
+    this.count = data.points.length;
+    this.parsed = new Map();
+  }
+
+  state(index) {
+    while (this.states.length <= index) this.states.push(this.next(this.states.at(-1), this.data.points[this.states.length]));
+    return this.states[index];
+  }
+
+  next(before, point) {
+    const gone = new Set(point.gone);
+    const nodes = new Map(before ? before.nodes : []);
+    const order = before ? before.order.filter((uid) => !gone.has(uid)) : [];
+    for (const uid of gone) nodes.delete(uid);
+    const fresh = point.came.filter(([, uid]) => !nodes.has(uid));
+    for (const [, uid, version] of point.came) nodes.set(uid, version);
+    // The places are those of the new order, and come in ascending order.
+    const merged = [];
+    let old = 0;
+    for (const [place, uid] of fresh) {
+      while (merged.length < place && old < order.length) merged.push(order[old++]);
+      merged.push(uid);
+    }
+    for (; old < order.length; old++) merged.push(order[old]);
+    return {
+      nodes,
+      order: merged,
+      containers: changed(before && before.containers, point.containers),
+      weights: changed(before && before.weights, point.weights),
+      interface: point.interface || before.interface,
+    };
+  }
+
+  version(number) {
+    if (!this.parsed.has(number)) {
+      const row = this.data.versions[number];
+      this.parsed.set(number, Object.fromEntries(FIELDS.map((field, i) => [field, row[i]])));
+    }
+    return this.parsed.get(number);
+  }
+
+  node(uid, point) {
+    const version = this.state(point).nodes.get(uid);
+    return version === undefined ? null : this.version(version);
+  }
+
+  // Where each value comes from, at a point.
+  makers(point) {
+    const state = this.state(point);
+    if (!state.makers) {
+      state.makers = new Map();
+      for (const [uid, version] of state.nodes) for (const value of this.version(version).outputs) if (value) state.makers.set(value, uid);
+    }
+    return state.makers;
+  }
+
+  // The box that each node and each box is in, at a point.
+  parents(point) {
+    const state = this.state(point);
+    if (!state.parents) {
+      state.parents = new Map();
+      for (const [path, layout] of state.containers) for (const [child] of this.data.layouts[layout]) state.parents.set(child, path);
+    }
+    return state.parents;
+  }
+
+  difference(from, to) {
+    const before = this.state(from).nodes, after = this.state(to).nodes, found = new Map();
+    for (const [uid, version] of after) {
+      if (!before.has(uid)) found.set(uid, "added");
+      else if (before.get(uid) !== version) found.set(uid, "changed");
+    }
+    for (const uid of before.keys()) if (!after.has(uid)) found.set(uid, "removed");
+    return found;
+  }
+
+  // The pass that led to a point; none led to the first.
+  passTo(point) {
+    return this.passes.find((p) => p.point === point && p.changes && !p.reverted) || null;
+  }
+
+  // The life of a node: when it came, what changed it, when it went and what came in its place.
+  life(uid) {
+    const events = [];
+    let last;
+    for (let point = 0; point < this.count; point++) {
+      const version = this.state(point).nodes.get(uid);
+      if (version === last) continue;
+      const kind = last === undefined ? "came" : version === undefined ? "went" : "changed";
+      events.push({ point, kind, version, before: last });
+      if (kind === "went") events.at(-1).heirs = this.heirs(this.version(last).name, point);
+      last = version;
+    }
+    return events;
+  }
+
+  heirs(name, point) {
+    const found = [];
+    for (const [, uid, version] of this.data.points[point].came) if (this.version(version).replaces.includes(name)) found.push(uid);
+    return found;
+  }
+
+  // The node of that name that lived last before a point.
+  named(name, before) {
+    for (let point = before; point >= 0; point--) {
+      for (const [uid, version] of this.state(point).nodes) if (this.version(version).name === name) return { uid, point };
+    }
+    return null;
+  }
+
+  label(point) {
+    if (point === 0) return "as it came";
+    const pass = this.passTo(point);
+    return pass ? `${pass.index} ${pass.name}` : `point ${point}`;
+  }
+}
+
+function changed(before, delta) {
+  const made = new Map(before || []);
+  for (const [key, value] of Object.entries(delta)) value === null ? made.delete(key) : made.set(key, value);
+  return made;
+}
+
+async function unpack() {
+  const packed = Uint8Array.from(atob(byId("data").textContent.trim()), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}

@@ -1,0 +1,158 @@
+// The timeline, the rewrites of a pass, and the inspector.
+function timeline(app) {
+  const rows = [], idle = (p) => !p.changes && !p.error && !p.reverted;
+  let folded = [];
+  const flush = () => {
+    if (!folded.length) return;
+    const names = folded;
+    rows.push(h("li", { class: "idle" }, h("details", {}, h("summary", {}, `${plural(names.length, "pass")} changed nothing`), h("ul", {}, names.map((p) => h("li", {}, `${p.index} ${p.name}`))))));
+    folded = [];
+  };
+  for (const pass of app.run.passes) {
+    if (idle(pass)) { folded.push(pass); continue; }
+    flush();
+    rows.push(h("li", {}, passButton(app, pass)));
+  }
+  flush();
+  const start = h("li", {}, h("button", { type: "button", "data-point": 0, onclick: () => app.go({ from: 0, to: 0, pass: null, panel: "graph" }) }, h("b", {}, "as it came"), h("small", {}, plural(app.run.state(0).nodes.size, "node"))));
+  put(byId("timeline"), h("h2", {}, "Passes"), h("ol", {}, start, rows));
+}
+
+function passButton(app, pass) {
+  const state = pass.reverted ? "reverted" : pass.error ? "failed" : pass.verification ? "verified" : "";
+  const seconds = typeof pass.seconds === "number" ? `${(pass.seconds * 1e3).toFixed(pass.seconds < 0.01 ? 1 : 0)} ms` : "";
+  return h("button", { type: "button", "data-pass": pass.index, class: state, onclick: () => app.openPass(pass) },
+    h("b", {}, h("span", { class: "number" }, pass.index), ` ${pass.name}`),
+    h("small", {}, `${plural(pass.changes, "change")} · ${pass.nodes_before} → ${pass.nodes_after} nodes${seconds ? ` · ${seconds}` : ""}`),
+    pass.verification && h("small", { class: "check" }, `✓ ${pass.verification}`),
+    (pass.error || pass.reverted) && h("small", { class: "error" }, `${pass.reverted ? "reverted: " : ""}${(pass.error || "").split("\n")[0]}`));
+}
+
+function rewrites(app) {
+  const host = byId("rewrites"), pass = app.pass();
+  if (!pass) {
+    const nodes = app.run.state(app.view.to).nodes.size;
+    put(host, h("div", { class: "empty" }, h("h2", {}, app.run.label(app.view.to)), h("p", {}, `${plural(nodes, "node")}. Choose a pass to see its rewrites, or open the graph.`)));
+    return;
+  }
+  const groups = pass.rewrites || [];
+  put(host,
+    h("header", {}, h("h2", {}, pass.name), pass.summary && h("p", {}, pass.summary), pass.text !== pass.name && h("p", { class: "text" }, pass.text), h("p", {}, `${plural(groups.reduce((n, g) => n + g.places.length, 0), "rewrite")}, ${plural(groups.length, "kind")} of them`),
+      Object.keys(pass.statistics || {}).length > 0 && h("p", {}, Object.entries(pass.statistics).map(([k, v]) => `${k} ${v}`).join(", "))),
+    groups.map((group, index) => rewriteCard(app, pass, group, index)),
+    (pass.rejections || []).length > 0 && rejections(app, pass));
+}
+
+function rewriteCard(app, pass, group, index) {
+  const first = group.places[0], shown = group.before || group.after;
+  const step = (by) => {
+    app.places = { group, index: ((app.places && app.places.group === group ? app.places.index : by > 0 ? -1 : 0) + by + group.places.length) % group.places.length };
+    app.openPlace(pass, group.places[app.places.index]);
+  };
+  return h("article", { class: "rewrite", id: `rewrite-${index}` },
+    h("h3", {}, h("span", { class: "times" }, `×${group.places.length}`), ` ${group.note || "rewrite"}`),
+    shown && h("div", { class: "pair" }, h("div", { class: "side" }, drawing(group.before, "before")), h("div", { class: "arrow", "aria-hidden": "true" }, "→"), h("div", { class: "side" }, drawing(group.after, "after"))),
+    h("div", { class: "steps" }, h("button", { type: "button", onclick: () => step(-1), "aria-label": "Previous place" }, "‹"), h("button", { type: "button", class: "next", onclick: () => step(1), "aria-label": "Next place" }, "› show in graph (n)")),
+    h("details", { open: group.places.length <= 4 }, h("summary", {}, plural(group.places.length, "place")),
+      h("ul", { class: "places" }, group.places.slice(0, 400).map((place) => h("li", {}, h("button", { type: "button", class: "link", onclick: () => app.openPlace(pass, place) }, place.module || place.site), place.module ? h("small", {}, ` ${place.site}`) : null)))));
+}
+
+function rejections(app, pass) {
+  const reasons = new Map();
+  for (const { site, reason } of pass.rejections) reasons.has(reason) ? reasons.get(reason).push(site) : reasons.set(reason, [site]);
+  return h("article", { class: "rejections" }, h("h3", {}, "Left alone"), h("ul", {}, [...reasons].map(([reason, sites]) => h("li", {}, `${reason} `, h("small", {}, `×${sites.length}: `),
+    sites.slice(0, 12).map((site) => h("button", { type: "button", class: "link", onclick: () => app.openName(site) }, site))))));
+}
+
+function inspector(app) {
+  const host = byId("inspector"), { node, box } = app.view;
+  if (node === null) {
+    put(host, box ? moduleDetails(app, box) : modelDetails(app));
+    return;
+  }
+  const life = app.run.life(node), alive = app.run.node(node, app.view.to) || app.run.node(node, app.view.from);
+  const version = alive || app.run.version(life.findLast((e) => e.version !== undefined).version);
+  const at = app.run.node(node, app.view.to) ? app.view.to : life.findLast((e) => e.version !== undefined && e.kind !== "went").point;
+  put(host, h("h2", {}, version.op), h("p", { class: "name" }, version.name), fate(app, node),
+    table("Outputs", version.outputs.map((name, i) => [name || "—", version.types[i]])),
+    operands(app, version, at),
+    table("Attributes", Object.entries(version.attributes)),
+    table("Where it comes from", [["module", version.module], ["source", version.source], ["graph", version.graph === "main" ? "" : version.graph], ["made by", version.by]].filter(([, v]) => v)),
+    whyNot(app, version), history(app, life));
+}
+
+function fate(app, uid) {
+  const status = app.run.difference(app.view.from, app.view.to).get(uid);
+  return status ? h("p", { class: `status ${status}` }, status) : null;
+}
+
+const table = (title, rows) => rows.length > 0 && h("section", {}, h("h3", {}, title), h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+
+function operands(app, version, point) {
+  const makers = app.run.makers(point), state = app.run.state(point);
+  const rows = version.inputs.map((value, index) => {
+    if (!value) return [String(index), "—"];
+    const maker = makers.get(value), weight = state.weights.get(value), plain = number(app.run, value, makers, state, point);
+    if (weight !== undefined) return [String(index), [h("code", {}, value), " ", weightText(app.run.data.weights[weight])]];
+    if (maker === undefined) return [String(index), [h("code", {}, value), " ", state.interface.inputs[value] || ""]];
+    const made = app.run.node(maker, point);
+    return [String(index), [h("button", { type: "button", class: "link", onclick: () => app.openNode(maker, point) }, value), ` ${plain !== null ? `= ${plain}` : made.types[made.outputs.indexOf(value)] || ""}`]];
+  });
+  return table("Inputs", rows);
+}
+
+function weightText(row) {
+  const { type, elements, ...rest } = row;
+  if (elements) return `${type} = ${elements.length === 1 ? elements[0] : `[${elements.join(", ")}]`}`;
+  return `${type}${Object.keys(rest).length ? ` (${Object.entries(rest).map(([k, v]) => `${k} ${v}`).join(", ")})` : ""}`;
+}
+
+function whyNot(app, version) {
+  const found = app.run.passes.flatMap((pass) => (pass.rejections || []).filter((r) => r.site === version.name).map((r) => [pass.name, r.reason]));
+  return table("Why it was left alone", found);
+}
+
+function history(app, life) {
+  const words = { came: "came", changed: "changed", went: "went" };
+  const rows = life.map((event) => {
+    const where = h("button", { type: "button", class: "link", onclick: () => app.go({ from: Math.max(0, event.point - 1), to: event.point, pass: null, panel: "graph" }) }, app.run.label(event.point));
+    const version = event.version === undefined ? null : app.run.version(event.version);
+    const from = event.kind === "came" && version.replaces.length > 0 && [" in place of ", version.replaces.slice(0, 8).map((name) => [h("button", { type: "button", class: "link", onclick: () => app.openEarlier(name, event.point) }, name), " "])];
+    const into = (event.heirs || []).length > 0 && [" replaced by ", event.heirs.slice(0, 8).map((uid) => [h("button", { type: "button", class: "link", onclick: () => app.openNode(uid, event.point) }, app.run.node(uid, event.point).op), " "])];
+    const what = event.kind === "changed" && h("small", {}, ` ${differences(app.run.version(event.before), version)}`);
+    return h("li", {}, where, ` ${event.point === 0 ? "exported" : words[event.kind]}`, from, into, what);
+  });
+  return h("section", { class: "history" }, h("h3", {}, "History"), h("ol", {}, rows));
+}
+
+function differences(before, after) {
+  const texts = [];
+  for (const field of ["name", "inputs", "outputs", "types"]) {
+    const was = [].concat(before[field]), is = [].concat(after[field]);
+    for (let i = 0; i < Math.max(was.length, is.length); i++) if (was[i] !== is[i]) texts.push(`${field.replace(/s$/, "")} ${was[i] || "—"} → ${is[i] || "—"}`);
+  }
+  for (const key of new Set([...Object.keys(before.attributes), ...Object.keys(after.attributes)])) if (before.attributes[key] !== after.attributes[key]) texts.push(`${key} ${before.attributes[key] || "—"} → ${after.attributes[key] || "—"}`);
+  return texts.slice(0, 6).join("; ");
+}
+
+function modelDetails(app) {
+  const { interface: sides, nodes } = app.run.state(app.view.to), counts = new Map();
+  for (const version of nodes.values()) {
+    const { op } = app.run.version(version);
+    counts.set(op, (counts.get(op) || 0) + 1);
+  }
+  const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 14).map(([op, count]) => [op, String(count)]);
+  return h("div", {}, h("h2", {}, app.run.data.title), h("p", {}, `${plural(nodes.size, "node")} at “${app.run.label(app.view.to)}”`),
+    table("Inputs", Object.entries(sides.inputs).slice(0, 60)), table("Outputs", Object.entries(sides.outputs).slice(0, 60)), table("Operators", most));
+}
+
+function moduleDetails(app, path) {
+  const status = app.run.difference(app.view.from, app.view.to), inside = [];
+  const parents = app.run.parents(app.view.to);
+  for (const uid of app.run.state(app.view.to).order) {
+    const home = parents.get(uid);
+    if (home !== undefined && (home === path || home.startsWith(path + SEPARATOR))) inside.push(uid);
+  }
+  return h("div", {}, h("h2", {}, path.split(SEPARATOR).join(".")), h("p", {}, `${plural(inside.length, "node")}, ${inside.filter((u) => status.has(u)).length} changed`),
+    h("ul", { class: "places" }, inside.slice(0, 120).map((uid) => h("li", {}, h("button", { type: "button", class: "link", onclick: () => app.openNode(uid, app.view.to) }, app.run.node(uid, app.view.to).op), h("small", {}, ` ${app.run.node(uid, app.view.to).name}`)))));
+}

@@ -1,0 +1,135 @@
+"""The distinct rewrites of a pass: those whose nodes and wiring are alike are drawn once, with all places."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+
+from fuseline.engine.diff.snapshot import NodeInfo, Snapshot
+from fuseline.engine.graph_text import attribute_text
+from fuseline.engine.report.flat import flatten, initializers
+from fuseline.engine.report.layering import place
+from fuseline.engine.rewriting.rewriter import Rewrite
+
+__all__ = ["distinct"]
+
+_LARGEST_DRAWING = 40
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def distinct(
+    rewrites: Sequence[Rewrite],
+    before: Snapshot,
+    after: Snapshot,
+    numbers_before: Mapping[int, int],
+    numbers_after: Mapping[int, int],
+) -> list[dict[str, Any]]:
+    """One entry a kind of rewrite, the most frequent first."""
+    old, new = _Side(before, numbers_before), _Side(after, numbers_after)
+    groups: dict[Hashable, dict[str, Any]] = {}
+    for rewrite in rewrites:
+        went, came = old.nodes(rewrite.removed), new.nodes(rewrite.added)
+        drawings = old.draw(went), new.draw(came)
+        key = (rewrite.note if not (went or came) else "", drawings[0].key, drawings[1].key)
+        group = groups.setdefault(
+            key,
+            {
+                "note": rewrite.note,
+                "before": drawings[0].picture,
+                "after": drawings[1].picture,
+                "places": [],
+            },
+        )
+        group["places"].append(
+            {
+                "site": rewrite.site,
+                "module": next((n.module for n in (*went, *came) if n.module), ""),
+                "before": old.numbers(went),
+                "after": new.numbers(came) or new.numbers(new.nodes([rewrite.site])),
+            }
+        )
+    return sorted(groups.values(), key=lambda g: -len(g["places"]))
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """A small graph: `key` is equal for drawings that look alike, `picture` is what the page draws."""
+
+    key: Hashable
+    picture: dict[str, Any] | None
+
+
+class _Side:
+    """The model before or after the pass."""
+
+    def __init__(self, snapshot: Snapshot, numbers: Mapping[int, int]) -> None:
+        self._by_name = {n.info.name: n.info for n in flatten(snapshot)}
+        self._numbers = numbers
+        self._weights = initializers(snapshot)
+
+    def nodes(self, names: Sequence[str]) -> list[NodeInfo]:
+        return [self._by_name[name] for name in names if name in self._by_name]
+
+    def numbers(self, nodes: Sequence[NodeInfo]) -> list[int]:
+        return [self._numbers[id(node)] for node in nodes if id(node) in self._numbers]
+
+    def draw(self, nodes: Sequence[NodeInfo]) -> _Drawing:
+        if not nodes:
+            return _Drawing((), None)
+        if len(nodes) > _LARGEST_DRAWING:
+            counts: dict[str, int] = {}
+            for node in nodes:
+                counts[node.op] = counts.get(node.op, 0) + 1
+            return _Drawing(tuple(sorted(counts.items())), {"counts": counts})
+        ordered = _in_order([n for n in nodes if n.op != "Constant"])
+        return self._picture(ordered, {o: n for n in nodes if n.op == "Constant" for o in n.outputs})
+
+    def _picture(self, nodes: Sequence[NodeInfo], constants: Mapping[str, NodeInfo]) -> _Drawing:
+        maker = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
+        letters: dict[str, str] = {}
+        rows, edges = [], []
+        for index, node in enumerate(nodes):
+            operands = []
+            for name in node.inputs:
+                if name in maker and maker[name] != index:
+                    edges.append((maker[name], index))
+                    operands.append(f"#{maker[name]}")
+                elif name:
+                    operands.append(self._outside(name, constants, letters))
+                else:
+                    operands.append("_")
+            attributes = {k: attribute_text(v) for k, v in node.attributes.items()}
+            rows.append((node.op, tuple(operands), tuple(sorted(attributes.items()))))
+        spots = {p.child: (p.layer, p.column) for p in place(range(len(nodes)), edges)}
+        picture = {
+            "nodes": [
+                {"op": op, "operands": operands, "attributes": dict(attributes), "at": spots[i]}
+                for i, (op, operands, attributes) in enumerate(rows)
+            ],
+            "edges": sorted(set(edges)),
+        }
+        return _Drawing(tuple(rows), picture)
+
+    def _outside(self, name: str, constants: Mapping[str, NodeInfo], letters: dict[str, str]) -> str:
+        """A number stands for itself; any other value from outside is called a, b, c … as it appears."""
+        held: Any = None
+        if name in constants:
+            held = next(iter(constants[name].attributes.values()), None)
+        elif name in self._weights:
+            held = self._weights[name]
+        if held is not None and getattr(held, "size", 0) == 1:
+            return attribute_text(held).partition("{")[2].rstrip("}") or attribute_text(held)
+        number = len(letters)
+        return letters.setdefault(name, _LETTERS[number % 26] + ("" if number < 26 else str(number // 26)))
+
+
+def _in_order(nodes: Sequence[NodeInfo]) -> list[NodeInfo]:
+    """Producers before users: the rewriter removes from the end and adds from the front."""
+    maker = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
+    wiring: nx.DiGraph[int] = nx.DiGraph()
+    wiring.add_nodes_from(range(len(nodes)))
+    wiring.add_edges_from((maker[o], i) for i, node in enumerate(nodes) for o in node.inputs if o in maker)
+    return [nodes[i] for i in nx.lexicographical_topological_sort(wiring)]

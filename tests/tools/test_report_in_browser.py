@@ -1,0 +1,202 @@
+"""The report as a person uses it, in a real browser."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fuseline.engine.model import Model
+from fuseline.engine.observers import DumpDiffs, Verify
+from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.report import report_of_diff, report_of_model, write_page
+from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
+
+HEADER = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>\n'
+LAYERS = 8
+
+
+def _helpers() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("browser", Path(__file__).with_name("browser.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+browser = _helpers()
+
+
+@pytest.fixture(scope="module")
+def desktop() -> Iterator[browser.Page]:
+    yield from browser.open_browser(1280, 860)
+
+
+@pytest.fixture(scope="module")
+def phone() -> Iterator[browser.Page]:
+    yield from browser.open_browser(390, 844)
+
+
+def layered() -> Model:
+    """A stack of layers as an exporter writes it: every node knows its module and source line."""
+    lines, last = [], "x"
+    for i in range(LAYERS):
+        lines += [
+            f"i{i} = Identity({last})",
+            f"a{i} = Div(i{i}, r) b{i} = Erf(a{i}) c{i} = Add(b{i}, one) d{i} = Mul(i{i}, c{i})",
+            f"e{i} = Mul(d{i}, half) n{i} = Softmax(e{i})",
+        ]
+        last = f"n{i}"
+    body = "\n".join(lines)
+    model = Model.from_text(
+        f"{HEADER}net (float[N,4] x) => (float[N,4] {last}) "
+        f"<float r = {{1.4142135}}, float one = {{1.0}}, float half = {{0.5}}> {{ {body} }}"
+    )
+    for node in model.graph:
+        layer = str(node.outputs[0].name)[1:]
+        part = "norm" if node.op_type == "Softmax" else "activation"
+        node.metadata_props[MODULE_KEY] = f"encoder.layer.{layer}.{part}"
+        node.metadata_props[SOURCE_KEY] = f"models/net.py:{10 + int(layer)}"
+    return model
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dump")
+    Pipeline.parse("lift-constants,fuse-gelu,eliminate-identity,remove-unused").run(
+        layered(), observers=[DumpDiffs(folder, title="a net"), Verify("outputs")]
+    )
+    return folder / "report.html"
+
+
+def test_timeline_and_rewrites(desktop: browser.Page, dump: Path) -> None:
+    desktop.open(dump)
+    names = desktop.visible("#timeline button[data-pass] b")
+    assert [n.split()[-1] for n in names] == ["fuse-gelu", "eliminate-identity", "remove-unused"]
+    assert any("changed nothing" in t for t in desktop.visible("#timeline summary"))
+    assert desktop.visible(".rewrite .times") == [f"×{LAYERS}"]
+    assert desktop.visible(".drawing.after .name") == ["com.microsoft.Gelu"]
+    desktop.click(".rewrite summary")
+    assert "encoder.layer.0.activation" in " ".join(desktop.visible(".places li"))
+    assert any("outputs" in t for t in desktop.visible("#timeline .check"))
+    assert desktop.errors() == []
+
+
+def test_modules_expand_and_collapse(desktop: browser.Page, dump: Path) -> None:
+    desktop.open(dump, "#pass=2&panel=graph")
+    desktop.until(lambda: any(b.startswith(f"module encoder.layer, ×{LAYERS}") for b in desktop.boxes()))
+    desktop.click_box("module encoder.layer")
+    desktop.until(lambda: any(b.startswith("module 0,") for b in desktop.boxes()))
+    desktop.click("#fit")
+    desktop.until(lambda: sum(b.startswith("module") for b in desktop.boxes()) == 1 + LAYERS)
+    desktop.click_box("module 1")
+    desktop.click_box("module activation")
+    desktop.until(
+        lambda: any(b.startswith("com.microsoft.Gelu") and b.endswith("added") for b in desktop.boxes())
+    )
+    assert any(b.startswith("Erf") and b.endswith("removed") for b in desktop.boxes()), "ghosts"
+    desktop.click("#collapse")
+    desktop.until(lambda: len(desktop.boxes()) == 1)
+
+
+def test_stepping_through_places(desktop: browser.Page, dump: Path) -> None:
+    desktop.open(dump, "#pass=2")
+    seen = []
+    for _ in range(LAYERS):
+        desktop.script("document.body.focus()")
+        desktop.type("n")
+        desktop.until(lambda: desktop.visible("#inspector h2") == ["com.microsoft.Gelu"])
+        seen += [t for t in desktop.visible("#inspector dd") if t.startswith("encoder.layer")]
+    assert seen == [f"encoder.layer.{i}.activation" for i in range(LAYERS)]
+
+
+def test_history_of_a_node(desktop: browser.Page, dump: Path) -> None:
+    desktop.open(dump, "#to=0&from=0&panel=graph&mode=after")
+    desktop.script("document.getElementById('search').focus()")
+    desktop.type("Erf")
+    desktop.until(lambda: desktop.visible("#hits li"))
+    desktop.type("\ue007")
+    desktop.until(lambda: desktop.visible("#inspector h2") == ["Erf"])
+    told = desktop.visible(".history li")
+    assert "exported" in told[0]
+    assert "fuse-gelu went replaced by com.microsoft.Gelu" in told[1]
+    assert "models/net.py:10" in " ".join(desktop.visible("#inspector dd"))
+    desktop.script("[...document.querySelectorAll('.history .link')].at(-1).click()")
+    desktop.until(lambda: desktop.visible("#inspector h2") == ["com.microsoft.Gelu"])
+    assert desktop.visible("#where")[0].startswith("1 of")
+
+
+def test_slider_and_comparison_of_any_two(desktop: browser.Page, dump: Path) -> None:
+    desktop.open(dump, "#panel=graph&mode=split&from=0&to=2")
+    desktop.until(lambda: desktop.boxes("left") and desktop.boxes("right"))
+    assert desktop.visible("figcaption")[0] == "as it came"
+    desktop.script("const slider = document.getElementById('slider'); slider.value = 1")
+    desktop.script("document.getElementById('slider').dispatchEvent(new Event('input', {bubbles: true}))")
+    desktop.until(lambda: desktop.visible("figcaption")[-1].endswith("fuse-gelu"))
+    desktop.script("report.camera.set(5, 6, 0.5)")
+    worlds = desktop.driver.find_elements("css selector", ".canvas > svg > g")
+    expected = "translate(5 6) scale(0.5)"
+    desktop.until(lambda: [w.get_attribute("transform") for w in worlds] == [expected, expected])
+
+
+def test_a_link_can_be_shared(desktop: browser.Page, dump: Path) -> None:
+    desktop.open(dump, "#pass=2&node=fuse-gelu/Gelu")
+    desktop.until(lambda: desktop.visible("#inspector h2") == ["com.microsoft.Gelu"])
+    assert "node=fuse-gelu" in desktop.script("return location.hash")
+
+
+def test_names_are_text(desktop: browser.Page, tmp_path: Path) -> None:
+    model = layered()
+    node = next(iter(model.graph))
+    node.name = "<script>alert(1)</script>"
+    node.metadata_props[MODULE_KEY] = "<img src=x onerror=alert(2)>"
+    write_page(report_of_model(model, "<b>odd</b>"), tmp_path / "odd.html")
+    desktop.open(tmp_path / "odd.html")
+    desktop.script("report.openName('<script>alert(1)</script>')")
+    desktop.until(lambda: desktop.visible("#inspector .name") == ["<script>alert(1)</script>"])
+    assert desktop.visible("#title") == ["<b>odd</b>"]
+    assert desktop.errors() == []
+
+
+def test_two_files(desktop: browser.Page, tmp_path: Path) -> None:
+    before = layered()
+    after = Pipeline.parse("fuse-gelu").run(before).model
+    write_page(report_of_diff(before, after, "a → b"), tmp_path / "d.html")
+    desktop.open(tmp_path / "d.html")
+    desktop.click("#tab-graph")
+    desktop.click("#changes")
+    desktop.until(lambda: sum(b.endswith("added") for b in desktop.boxes()) == LAYERS)
+
+
+def test_a_phone(phone: browser.Page, dump: Path) -> None:
+    phone.open(dump)
+    width = phone.script("return document.documentElement.scrollWidth")
+    assert width <= 390, "nothing sticks out to the side"
+    phone.click(".bottom button[data-panel=passes]")
+    assert phone.visible("#timeline h2") == ["Passes"]
+    phone.click(".bottom button[data-panel=graph]")
+    phone.until(lambda: phone.boxes())
+    phone.click(".bottom button[data-panel=details]")
+    assert phone.visible("#inspector h2")
+
+
+def test_six_thousand_nodes(desktop: browser.Page, tmp_path: Path) -> None:
+    cell = "a{0} = Mul(v{0}, w) b{0} = Add(a{0}, x) c{0} = Tanh(b{0}) d{0} = Identity(c{0})"
+    cell += " v{1} = Add(d{0}, a{0})"
+    body = " ".join(cell.format(i, i + 1) for i in range(1200))
+    model = Model.from_text(
+        f"{HEADER}g (float[4] x, float[4] v0) => (float[4] v1200) "
+        f"<float[4] w = {{1.0,1.0,1.0,1.0}}> {{ {body} }}"
+    )
+    folder = tmp_path / "dump"
+    Pipeline.parse("eliminate-identity,remove-unused").run(model, observers=[DumpDiffs(folder)])
+    assert (folder / "report.html").stat().st_size < 15e6
+    desktop.open(folder / "report.html", "#panel=graph")
+    desktop.until(lambda: len(desktop.boxes()) >= 20)
+    desktop.click_box("module part 3")
+    desktop.until(lambda: any(b.startswith("Tanh") for b in desktop.boxes()))
+    assert desktop.errors() == []

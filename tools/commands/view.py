@@ -1,0 +1,50 @@
+"""`fuseline view`: a model, or the report of a dump, in the browser."""
+
+from __future__ import annotations
+
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fuseline.engine.errors import FuselineError
+from fuseline.tools.console import console
+
+__all__ = ["view_command"]
+
+
+def view_command(
+    source: Annotated[Path, typer.Argument(help="An .onnx file, or the folder of a dump.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the page here instead of a temporary file.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it.")] = True,
+) -> None:
+    """Look at a model, or at what every pass of a dumped run did, in the browser."""
+    page = _dumped(source) if source.is_dir() else _written(source, output)
+    console.print(f"the report is {page}", markup=False)
+    if browser and not webbrowser.open(page.resolve().as_uri()):
+        console.print("no browser was found; open the file yourself")
+
+
+def _dumped(folder: Path) -> Path:
+    from fuseline.engine.observers.dump_diffs import REPORT
+
+    page = folder / REPORT
+    if not page.is_file():
+        raise FuselineError(
+            f"{folder} holds no {REPORT}", hint="make one with `fuseline run MODEL -o OUT --dump DIR`"
+        )
+    return page
+
+
+def _written(path: Path, output: Path | None) -> Path:
+    from fuseline.engine.model import Model
+    from fuseline.engine.report import report_of_model, write_page
+
+    model = Model.load(path)
+    page = output or Path(tempfile.mkdtemp(prefix="fuseline-view-")) / f"{path.stem}.html"
+    write_page(report_of_model(model, path.name), page)
+    return page
