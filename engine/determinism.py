@@ -11,29 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.operators import Operator, Trait, record
 
-__all__ = ["RATIO_INPUTS", "deterministic"]
+__all__ = ["deterministic"]
 
-RATIO_INPUTS: dict[tuple[str, str], int] = {
-    ("", "Dropout"): 1,
-    ("com.microsoft", "DropoutGrad"): 2,
-    ("com.microsoft", "BiasDropout"): 3,
-    ("com.microsoft", "BitmaskDropout"): 1,
-    ("com.microsoft", "BitmaskDropoutGrad"): 2,
-    ("com.microsoft", "BitmaskBiasDropout"): 3,
-}
-"""(domain, operator) → the input that is the dropout ratio; kernel packages add their own."""
-
-_SEEDED = {
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-}
 _SEED = 1.0
-_FIRST_OPSET_WITH_RATIO_INPUT = 12
 
 
 def deterministic(model: Model) -> Model:
@@ -42,24 +24,28 @@ def deterministic(model: Model) -> Model:
         return model
     copy = model.clone()
     for node in list(copy.nodes()):
-        if not _is_random(node):
+        operator = record(node)
+        if operator is None or not _is_random(node):
             continue
-        if node.op_type in _SEEDED:
-            if "seed" not in node.attributes:
-                node.attributes.add(ir.AttrFloat32("seed", _SEED))
-        elif node.domain not in ("", "ai.onnx") or copy.opset() >= _FIRST_OPSET_WITH_RATIO_INPUT:
-            _zero_ratio(node)
+        if operator.ratio is None:
+            _fix_seed(node, operator, copy.opset(operator.domain))
+        elif operator.form(copy.opset(operator.domain)).get("ratio", operator.ratio) is not None:
+            _zero_ratio(node, operator.ratio)
     return copy
 
 
 def _is_random(node: ir.Node) -> bool:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    return (domain == "" and node.op_type in _SEEDED) or (domain, node.op_type) in RATIO_INPUTS
+    operator = record(node)
+    return operator is not None and (operator.ratio is not None or operator.has(Trait.RANDOM))
 
 
-def _zero_ratio(node: ir.Node) -> None:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    index = RATIO_INPUTS[domain, node.op_type]
+def _fix_seed(node: ir.Node, operator: Operator, opset: int) -> None:
+    schema = operator.schema(opset)
+    if schema is not None and "seed" in schema.attributes and "seed" not in node.attributes:
+        node.attributes.add(ir.AttrFloat32("seed", _SEED))
+
+
+def _zero_ratio(node: ir.Node, index: int) -> None:
     given = node.inputs[index] if index < len(node.inputs) else None
     dtype = given.dtype if given is not None and given.dtype is not None else ir.DataType.FLOAT
     shape = _shape(given) if given is not None else ()

@@ -18,16 +18,14 @@ import onnx_ir as ir
 from fuseline.engine.errors import ModelError
 from fuseline.engine.files import INLINE_LIMIT, weight_bytes
 from fuseline.engine.model import Model
+from fuseline.engine.operators import libraries
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["custom_op_libraries", "run", "session"]
+__all__ = ["run", "session"]
 
 Array = npt.NDArray[Any]
-
-# Functions that give the path of a custom-operator library, or None where it was not built.
-custom_op_libraries: list[Callable[[], Path | None]] = []
 
 LEVELS = {
     "none": "ORT_DISABLE_ALL",
@@ -53,10 +51,8 @@ def session(
     settings.log_severity_level = 4
     if threads is not None:
         settings.intra_op_num_threads = threads
-    for library in custom_op_libraries:
-        path = library()
-        if path is not None:
-            settings.register_custom_ops_library(str(path))
+    for library in libraries():
+        settings.register_custom_ops_library(str(library))
     if options is not None:
         options(settings)
     if isinstance(model, (str, Path)):

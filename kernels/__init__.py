@@ -1,11 +1,6 @@
 """Native operators for training on ONNX Runtime: domain ``fuseline``, one shared library, no torch needed."""
 
 from fuseline.engine import operators
-from fuseline.engine.determinism import RATIO_INPUTS
-from fuseline.engine.runtime import custom_op_libraries
-from fuseline.engine.training import differentiable
-from fuseline.engine.training.gradients import gradient_registrars
-from fuseline.kernels.gradients import register_gradients
 from fuseline.kernels.loader import (
     KernelsMissing,
     available,
@@ -16,6 +11,7 @@ from fuseline.kernels.loader import (
 )
 from fuseline.kernels.operator import DOMAIN, VERSION, GradientNode, Operator, Port
 from fuseline.kernels.ops import OPERATORS
+from fuseline.kernels.records import record_of
 
 __all__ = [
     "DOMAIN",
@@ -29,26 +25,9 @@ __all__ = [
     "instruction_set",
     "library_path",
     "register",
-    "register_gradients",
     "require",
 ]
 
-# Every session that the engine creates from now on knows the operators, where they are built, and the
-# gradient builder knows their gradients.
-if library_path not in custom_op_libraries:
-    custom_op_libraries.append(library_path)
-    gradient_registrars.append(register_gradients)
-    differentiable.register(*(f"{DOMAIN}::{o.name}" for o in OPERATORS.values() if o.gradient))
-    operators.register(
-        *(
-            operators.Operator(name=o.name, domain=DOMAIN, declared=o.schema(), shape=o.infer)
-            for o in OPERATORS.values()
-        )
-    )
-    # Verification switches dropout off, whichever operator it is part of.
-    RATIO_INPUTS.update(
-        ((DOMAIN, operator.name), index)
-        for operator in OPERATORS.values()
-        for index, port in enumerate(operator.inputs)
-        if port.name == "ratio"
-    )
+# Every pass knows the operators from now on, every session where they are built, and the gradient builder
+# their gradients.
+operators.register(*(record_of(operator) for operator in OPERATORS.values()))

@@ -9,58 +9,37 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.operators import record
+from fuseline.engine.operators.record import Feed
 
 __all__ = ["fixed_content"]
 
 Array = npt.NDArray[Any]
 
-_SHAPE_INPUTS = {
-    ("Reshape", 1),
-    ("Expand", 1),
-    ("ConstantOfShape", 0),
-    ("Resize", 3),
-    ("AffineGrid", 1),
-    ("CenterCropPad", 1),
-}
-_AXES_INPUTS = {("Squeeze", 1), ("Unsqueeze", 1), ("CumSum", 1), ("Pad", 3)}
-_ZERO_INPUTS = {("Pad", 1), ("Trilu", 1), ("Slice", 1)}
-_ONE_INPUTS = {("Tile", 1), ("Col2Im", 1), ("Col2Im", 2), ("Slice", 4), ("TopK", 1), ("Upsample", 1)}
-_SCALARS: dict[tuple[str, int], Any] = {
-    ("Loop", 0): 3,
-    ("Loop", 1): True,
-    ("Range", 0): 0,
-    ("Range", 1): 5,
-    ("Range", 2): 1,
-    ("OneHot", 1): 8,
-    ("NonMaxSuppression", 2): 3,
-    ("NonMaxSuppression", 3): 0.5,
-    ("NonMaxSuppression", 4): 0.1,
-    ("Dropout", 1): 0.5,
-    ("Dropout", 2): True,
-}
 _SAMPLE_RATES = ("sr", "sample_rate", "sampling_rate")
 
 
 def fixed_content(model: Model, node: ir.Node, index: int, source: ir.Value) -> Array | None:
     """What `source`, used as input `index` of `node`, has to hold; None if that is free."""
-    if node.domain not in ("", "ai.onnx") or source.dtype is None:
+    operator = record(node)
+    if operator is None or source.dtype is None:
         return None
     dtype = source.dtype.numpy()
-    key = (node.op_type, index)
+    feed = operator.feeds.get(index)
     if source.name in _SAMPLE_RATES:
         return np.full(_static_shape(source), 16000, dtype)
-    if key in _SCALARS:
-        return np.full(_static_shape(source), _SCALARS[key], dtype)
-    if key in _SHAPE_INPUTS:
-        return _like_output(node, dtype)
-    if key in _ZERO_INPUTS:
-        return np.zeros(_static_shape(source), dtype)
-    if key in _ONE_INPUTS:
-        return np.ones(_static_shape(source), dtype)
-    if key in _AXES_INPUTS or (node.op_type.startswith("Reduce") and index == 1):
-        shape = _static_shape(source)
-        return np.arange(int(np.prod(shape)), dtype=dtype).reshape(shape)
-    return None
+    shape = _static_shape(source)
+    match feed:
+        case None:
+            return None
+        case Feed.SHAPE:
+            return _like_output(node, dtype)
+        case Feed.AXES:
+            return np.arange(int(np.prod(shape)), dtype=dtype).reshape(shape)
+        case Feed.ZEROS | Feed.ONES:
+            return np.full(shape, feed is Feed.ONES, dtype)
+        case number:
+            return np.full(shape, number, dtype)
 
 
 def _static_shape(value: ir.Value) -> tuple[int, ...]:

@@ -17,31 +17,14 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.inputs.fixed import fixed_content
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import is_op
+from fuseline.engine.operators import Trait, record
 from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["Role", "roles"]
 
 Kind = Literal["any", "index", "mask", "positions", "fixed", "length", "divisor", "switch"]
 
-_MOVES = {
-    "Cast",
-    "CastLike",
-    "Identity",
-    "Unsqueeze",
-    "Squeeze",
-    "Reshape",
-    "Flatten",
-    "Expand",
-    "Transpose",
-    "Slice",
-    "Tile",
-    "Split",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "Clip",
-    "Dropout",
-}
 _MASK = re.compile(r"mask", re.IGNORECASE)
 _POSITIONS = re.compile(r"position", re.IGNORECASE)
 _LENGTH = re.compile(r"(^|_)(len|lens|length|lengths|seqlens?)($|_)", re.IGNORECASE)
@@ -127,7 +110,9 @@ def _carried(model: Model, node: ir.Node, index: int) -> Iterator[tuple[ir.Value
         if function is not None and index < len(function.inputs):
             yield function.inputs[index], 0
         return
-    if (op in _MOVES and index == 0) or op == "Concat" or (op == "Where" and index > 0):
+    operator = record(node)
+    moves = operator is not None and operator.has(Trait.MOVES) and index == 0
+    if moves or op == "Concat" or (op == "Where" and index > 0):
         yield from ((v, 0) for v in node.outputs)
     elif op in ("Add", "Sub") and (op == "Add" or index == 0):
         added = constant(model, node.inputs[1 - index], at_most=1)
@@ -142,18 +127,12 @@ def _carried(model: Model, node: ir.Node, index: int) -> Iterator[tuple[ir.Value
 
 def _bound(node: ir.Node, index: int) -> int | str | None:
     """The exclusive bound that this use puts on its input's elements."""
-    op = node.op_type
-    if op in ("Gather", "GatherElements", "ScatterElements", "Scatter") and index == 1:
-        axis = node.attributes.get_int("axis", 0)
-        return _size(node.inputs[0], axis)
-    if op in ("GatherND", "ScatterND") and index == 1:
-        sizes = [_size(node.inputs[0], a) for a in range(node.attributes.get_int("batch_dims", 0), 1)]
-        return sizes[0] if sizes else None
-    if op in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLossInternal"):
-        return _size(node.inputs[0], 1) if index == 1 else None
-    if op == "EmbedLayerNormalization" and index < 2:
-        return _size(node.inputs[2 if index == 0 else 4], 0)
-    if op == "OneHot" and index == 0:
+    operator = record(node)
+    bound = operator.bounds.get(index) if operator is not None else None
+    if bound is not None and not node.attributes.get_int("batch_dims", 0):
+        axis = node.attributes.get_int(bound.axis, 0) if isinstance(bound.axis, str) else bound.axis
+        return _size(node.inputs[bound.table], axis)
+    if is_op(node, "OneHot") and index == 0:
         return _size(node.outputs[0], node.attributes.get_int("axis", -1))
     return None
 

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from fuseline.engine.operators import Trait, lookup
+
 __all__ = [
     "Alternatives",
     "Associative",
@@ -23,10 +25,6 @@ __all__ = [
     "Through",
     "describe",
 ]
-
-COMMUTATIVE = frozenset(
-    ["Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "BitwiseAnd", "BitwiseOr", "BitwiseXor"]
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +100,8 @@ class NodeTerm:
 
     @property
     def commutative(self) -> bool:
-        return len(self.inputs) == 2 and all(op in COMMUTATIVE for op in self.op_types)
+        records = [lookup(self.domain, op_type) for op_type in self.op_types]
+        return len(self.inputs) == 2 and all(r is not None and r.has(Trait.COMMUTATIVE) for r in records)
 
     def __str__(self) -> str:
         return f"{self.domain}::{'|'.join(self.op_types)}" if self.domain else "|".join(self.op_types)

@@ -7,7 +7,8 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
-from fuseline.engine.rewriting.positionwise import ELEMENTWISE, Axes, needed
+from fuseline.engine.operators import Trait, record
+from fuseline.engine.rewriting.positionwise import Axes, needed
 from fuseline.engine.shapes.dims import dims_of, product
 
 __all__ = ["columns", "is_linear", "row_operands"]
@@ -74,7 +75,9 @@ def _alike(model: Model, node: ir.Node, leading: int) -> Axes | None:
     assert rank is not None
     others = [v for place, v in enumerate(node.inputs) if place not in first]
     # An operand with more ones in front than the rows then have axes would give them theirs.
-    if node.op_type in ELEMENTWISE and any((rank_of(v) or 0) > rank - leading + 1 for v in others):
+    operator = record(node)
+    elementwise = operator is not None and operator.has(Trait.ELEMENTWISE)
+    if elementwise and any((rank_of(v) or 0) > rank - leading + 1 for v in others):
         return None
     return dict.fromkeys(first, leading)
 

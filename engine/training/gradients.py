@@ -6,8 +6,7 @@ nothing. Only what it adds is taken over: the forward nodes stay the ones they w
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import onnx
 import onnx_ir as ir
@@ -15,24 +14,20 @@ import onnx_ir as ir
 from fuseline.engine.errors import ModelError, PassError
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import read_by
+from fuseline.engine.operators import libraries
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
-from fuseline.engine.runtime import custom_op_libraries
 from fuseline.engine.training.definitions import register_definitions
 
 __all__ = [
     "LOSS_GRADIENT",
     "build_gradients",
     "gradient_name",
-    "gradient_registrars",
     "loss_name",
     "reachable_values",
 ]
 
 LOSS_GRADIENT = "loss_grad"
 """The graph input that scales all gradients: 1, a loss scale, or 1 / accumulation steps."""
-
-gradient_registrars: list[Callable[[], None]] = [register_definitions]
-"""Functions that teach the builder gradients of further operators; each is called before every build."""
 
 _SMALL = 256
 """Constants of more elements than this are shown to the builder by type alone."""
@@ -113,14 +108,11 @@ def _build(forward: ir.Model, loss: str, names: Sequence[str]) -> ir.Model:
             f"onnxruntime {ort.__version__} cannot build gradients",
             hint="install onnxruntime-training-cpu 1.19.2 instead of onnxruntime (`fuseline doctor`)",
         )
-    for register in gradient_registrars:
-        register()
+    register_definitions()
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    for library in custom_op_libraries:
-        path = library()
-        if path is not None:
-            options.register_custom_ops_library(os.fspath(path))
+    for library in libraries():
+        options.register_custom_ops_library(str(library))
     ort.set_default_logger_severity(3)
     serialized = ir.to_proto(forward).SerializeToString()
     try:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import onnx_ir as ir
+
 from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
+from fuseline.engine.operators import Trait, record
 
-__all__ = ["STOCK_CONTRIB", "check_portable", "training_only"]
-
-STOCK_CONTRIB = frozenset(
-    {
-        "BiasGelu",
-        "FastGelu",
-        "FusedGemm",
-        "FusedMatMul",
-        "Gelu",
-        "QuickGelu",
-        "SimplifiedLayerNormalization",
-    }
-)
-"""Operators of `com.microsoft` that stock ONNX Runtime has on the CPU."""
+__all__ = ["check_portable", "training_only"]
 
 
 def training_only(model: Model) -> Counter[str]:
@@ -28,8 +18,13 @@ def training_only(model: Model) -> Counter[str]:
     return Counter(
         f"{node.domain}.{node.op_type}"
         for node in model.nodes()
-        if node.domain == "com.microsoft" and node.op_type not in STOCK_CONTRIB
+        if node.domain == "com.microsoft" and not _is_stock(node)
     )
+
+
+def _is_stock(node: ir.Node) -> bool:
+    operator = record(node)
+    return operator is not None and not operator.has(Trait.TRAINING)
 
 
 def check_portable(model: Model) -> None:

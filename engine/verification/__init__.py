@@ -4,12 +4,10 @@ from fuseline.engine.verification.compare import Mismatch, compare
 from fuseline.engine.verification.verifier import Quantity, Report, Results, Verifier
 
 __all__ = [
-    "RATIO_INPUTS",
     "Mismatch",
     "Quantity",
     "Report",
     "Results",
     "Verifier",
     "compare",
-    "deterministic",
 ]

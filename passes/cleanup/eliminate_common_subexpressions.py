@@ -9,13 +9,13 @@ from typing import Any
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import STANDARD_DOMAINS, subgraphs
+from fuseline.engine.nodes import subgraphs
+from fuseline.engine.operators import record
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["EliminateCommonSubexpressions"]
 
-_DIFFERENT_EACH_TIME = ("Random", "Multinomial", "Bernoulli", "Dropout")
 _LARGEST_TENSOR = 1024
 
 
@@ -23,7 +23,7 @@ class EliminateCommonSubexpressions(Pass):
     """f(x), f(x) → f(x), once
 
     Nodes inside a subgraph also find what the graphs around it have computed before. Random operators and
-    operators of unknown domains are never merged, nor are two graph outputs.
+    operators that nothing is known of are never merged, nor are two graph outputs.
     """
 
     name = "eliminate-common-subexpressions"
@@ -49,9 +49,8 @@ def _eliminate(graph: ir.Graph, seen: ChainMap[Hashable, ir.Node], rewriter: Rew
 
 def _key(node: ir.Node) -> Hashable | None:
     """Equal for nodes that compute the same; None for a node that must be left alone."""
-    if node.domain not in (*STANDARD_DOMAINS, "com.microsoft"):
-        return None
-    if any(word in node.op_type for word in _DIFFERENT_EACH_TIME) or not node.outputs:
+    operator = record(node)
+    if operator is None or not operator.pure or not node.outputs:
         return None
     attributes = []
     for name, attribute in sorted(node.attributes.items()):

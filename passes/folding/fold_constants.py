@@ -12,7 +12,8 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import STANDARD_DOMAINS, function_graphs, has_references, opset_of
+from fuseline.engine.nodes import function_graphs, has_references, is_standard, opset_of
+from fuseline.engine.operators import Trait, record
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of, known
@@ -23,13 +24,6 @@ from fuseline.passes.folding.materialize import materialize
 __all__ = ["FoldConstants"]
 
 Array = npt.NDArray[Any]
-
-# Random or stateful, not a computation, or (quantization) a deliberate choice of how weights are stored.
-_NEVER = {
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"),
-    *("Constant", "Dropout", "If", "Loop", "Scan", "SequenceMap"),
-    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
-}
 
 
 class FoldConstants(Pass):
@@ -57,7 +51,7 @@ class FoldConstants(Pass):
         self, model: Model, node: ir.Node, values: ShapeValues, rewriter: Rewriter
     ) -> Sequence[Array] | None:
         shape_value = values.visit(node)
-        if node.op_type in _NEVER or node.domain not in STANDARD_DOMAINS or has_references(node):
+        if not _is_computation(node) or has_references(node):
             return None
         if shape_value is not None and shape_value.numbers is not None:
             array = np.array(shape_value.numbers, _integer_type(node))
@@ -85,6 +79,14 @@ class FoldConstants(Pass):
             rewriter.reject(node, _too_large(grown, self.growth))
             return None
         return outputs
+
+
+def _is_computation(node: ir.Node) -> bool:
+    """Whether the outputs follow from the inputs, and somebody here can compute them."""
+    operator = record(node)
+    if operator is None or not operator.pure or operator.has(Trait.STORAGE):
+        return False
+    return is_standard(node) or operator.evaluate is not None
 
 
 def _integer_type(node: ir.Node) -> Any:

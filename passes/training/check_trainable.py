@@ -6,56 +6,14 @@ import onnx_ir as ir
 
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
+from fuseline.engine.operators import record
+from fuseline.engine.operators.gradient import Gradient, NoGradient, Prepared
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY, Rewriter
 from fuseline.engine.training.differentiable import has_gradient, nodes_on_gradient_path, qualified
 
 __all__ = ["CheckTrainable"]
-
-_ADVICE = {
-    "BatchNormalization": "run 'resolve-batch-norm'",
-    "CastLike": "run 'resolve-cast-like'",
-    "ConvTranspose": "upsample with Resize(nearest) and a convolution, or freeze what lies before it",
-    "Einsum": "write it as a product of two operands",
-    "GRU": "unroll it or use attention; ONNX Runtime has no gradient for recurrent operators on the CPU",
-    "GridSample": "there is no gradient for it; freeze what lies before it",
-    "LSTM": "unroll it or use attention; ONNX Runtime has no gradient for recurrent operators on the CPU",
-    "Loop": "export with a fixed number of steps, so that the loop is unrolled",
-    "Mod": "write it as x − y·floor(x/y)",
-    "ReduceProd": "write it as exp(sum(log(x)))",
-    "Resize": "ONNX Runtime has no kernel for its gradient on the CPU; freeze what lies before it",
-    "RNN": "unroll it or use attention; ONNX Runtime has no gradient for recurrent operators on the CPU",
-    "Scan": "export with a fixed number of steps, so that the loop is unrolled",
-    "SplitToSequence": "run 'resolve-split-sequence'",
-}
-_FIXED_BY_PREPARING = frozenset(
-    [
-        "Celu",
-        "DepthToSpace",
-        "Elu",
-        "GroupNormalization",
-        "HardSigmoid",
-        "HardSwish",
-        "InstanceNormalization",
-        "LpNormalization",
-        "Mean",
-        "MeanVarianceNormalization",
-        "Mish",
-        "NegativeLogLikelihoodLoss",
-        "PRelu",
-        "ReduceL1",
-        "ReduceLogSum",
-        "ReduceMax",
-        "ReduceMin",
-        "ReduceSumSquare",
-        "Selu",
-        "Shrink",
-        "SpaceToDepth",
-        "Sum",
-        "ThresholdedRelu",
-    ]
-)
 
 
 class CheckTrainable(Pass):
@@ -91,12 +49,18 @@ def _report(missing: list[ir.Node]) -> str:
 
 
 def _advice(node: ir.Node) -> str:
-    if node.op_type in _FIXED_BY_PREPARING:
-        return "'prepare-for-gradient' rewrites it"
-    return _ADVICE.get(node.op_type, "freeze the parameters before it, or write it with other operators")
+    gradient = _gradient(node)
+    if isinstance(gradient, Prepared):
+        return f"run {gradient.by!r}" if gradient.by else "'prepare-for-gradient' rewrites it"
+    return gradient.advice if isinstance(gradient, NoGradient) else NoGradient().advice
+
+
+def _gradient(node: ir.Node) -> Gradient:
+    operator = record(node)
+    return operator.gradient if operator is not None else NoGradient()
 
 
 def _hint(missing: list[ir.Node]) -> str:
-    if all(n.op_type in _FIXED_BY_PREPARING or "run '" in _advice(n) for n in missing):
+    if all(isinstance(_gradient(node), Prepared) for node in missing):
         return "put the pipeline 'prepare-for-gradient' in front of 'check-trainable'"
-    return "a gradient can be defined with onnxruntime's register_gradient_definition and gradient_registrars"
+    return "a gradient can be given in the operator's record (fuseline.engine.operators)"

@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import pytest
 
+from fuseline.engine.training.definitions import register_definitions
 from fuseline.kernels import (
     DOMAIN,
     VERSION,
     Operator,
     available,
     instruction_set,
-    register_gradients,
     require,
 )
 from fuseline.kernels.evaluate import create_session
@@ -55,7 +55,7 @@ def _gradients(
 ) -> tuple[list[Array], dict[str, Array]]:
     from onnxruntime.training.onnxblock._training_graph_utils import build_gradient_graph
 
-    register_gradients()
+    register_definitions()
     model = _loss_model(operator, inputs, wrt, weight, attributes)
     training, _ = build_gradient_graph(
         model, set(wrt), set(), ["objective", operator.outputs[0].name], str(require())

@@ -18,17 +18,15 @@ _known: dict[tuple[object, ...], bool] = {}
 def _settings() -> Any:
     import onnxruntime as ort
 
-    from fuseline.engine import runtime
+    from fuseline.engine.operators import libraries
 
     settings = ort.SessionOptions()
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level = 4
     settings.intra_op_num_threads = 1
     settings.inter_op_num_threads = 1
-    for library in runtime.custom_op_libraries:
-        path = library()
-        if path is not None:
-            settings.register_custom_ops_library(str(path))
+    for library in libraries():
+        settings.register_custom_ops_library(str(library))
     return settings
 
 
