@@ -27,6 +27,8 @@ __all__ = [
     "graph_text",
     "module_text",
     "node_text",
+    "operand_text",
+    "scalars",
     "tensor_text",
     "type_suffix",
 ]
@@ -36,7 +38,7 @@ _SHOWN_ELEMENTS = 8
 
 def graph_text(model: Model | Snapshot) -> str:
     """The whole model: opsets, main graph with its subgraphs, functions."""
-    snapshot = model if isinstance(model, Snapshot) else Snapshot.of(model)
+    snapshot = _snapshot(model)
     opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(snapshot.opsets.items()))
     lines = [f"opsets {opsets}", *_graph_lines(snapshot.graph, "graph")]
     for name in sorted(snapshot.functions):
@@ -46,7 +48,8 @@ def graph_text(model: Model | Snapshot) -> str:
 
 def module_text(model: Model | Snapshot, module: str) -> str:
     """The nodes of one torch module and of those inside it."""
-    nodes = _main_nodes(model)
+    snapshot = _snapshot(model)
+    nodes = snapshot.graph.nodes
     chosen = [n for n in nodes if n.module is not None and _inside(n.module, module)]
     if not chosen:
         known = sorted({n.module for n in nodes if n.module})
@@ -54,12 +57,14 @@ def module_text(model: Model | Snapshot, module: str) -> str:
             f"no node comes from the module {module!r}",
             hint=did_you_mean(module, known) or "a model that torch did not export has no modules",
         )
-    return "".join(f"{node_text(node)}\n" for node in chosen)
+    numbers = scalars(snapshot.graph)
+    return "".join(f"{node_text(node, numbers)}\n" for node in chosen)
 
 
 def around_text(model: Model | Snapshot, name: str, hops: int) -> str:
     """The nodes at most so many edges away from a node or value."""
-    nodes = _main_nodes(model)
+    snapshot = _snapshot(model)
+    nodes = snapshot.graph.nodes
     wiring: nx.Graph[int | str] = nx.Graph()
     for index, node in enumerate(nodes):
         wiring.add_edges_from((index, value) for value in (*node.inputs, *node.outputs) if value)
@@ -70,11 +75,12 @@ def around_text(model: Model | Snapshot, name: str, hops: int) -> str:
             hint=did_you_mean(name, [*(n.name for n in nodes), *(o for n in nodes for o in n.outputs)]),
         )
     distances = nx.multi_source_dijkstra_path_length(wiring, set(starts), cutoff=2 * hops)
-    return "".join(f"{node_text(node)}\n" for index, node in enumerate(nodes) if index in distances)
+    numbers = scalars(snapshot.graph)
+    return "".join(f"{node_text(node, numbers)}\n" for i, node in enumerate(nodes) if i in distances)
 
 
-def _main_nodes(model: Model | Snapshot) -> Sequence[NodeInfo]:
-    return (model if isinstance(model, Snapshot) else Snapshot.of(model)).graph.nodes
+def _snapshot(model: Model | Snapshot) -> Snapshot:
+    return model if isinstance(model, Snapshot) else Snapshot.of(model)
 
 
 def _inside(module: str, outer: str) -> bool:
@@ -86,8 +92,9 @@ def _graph_lines(graph: GraphInfo, word: str) -> Iterator[str]:
     yield f"{label} ({_signature(graph.inputs)}) -> ({_signature(graph.outputs)})"
     for name in sorted(graph.initializers):
         yield f"  {name} = {tensor_text(graph.initializers[name])}"
+    numbers = scalars(graph)
     for node in graph.nodes:
-        yield f"  {node_text(node)}"
+        yield f"  {node_text(node, numbers)}"
         for key, inner in node.graphs.items():
             yield f"    {key}:"
             yield from (f"      {line}" for line in _graph_lines(inner, ""))
@@ -97,10 +104,32 @@ def _signature(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name}: {type_}" for name, type_ in values.items())
 
 
-def node_text(node: NodeInfo) -> str:
-    """`y = Softmax(x) {axis=-1} : float[N,4]`"""
+def scalars(*graphs: GraphInfo) -> dict[str, str]:
+    """The constants of one element in these graphs, by name, as text."""
+    found = {n: t for graph in graphs for n, t in graph.initializers.items() if t is not None}
+    for node in (n for graph in graphs for n in graph.nodes if n.op == "Constant" and n.attributes):
+        found[node.outputs[0]] = next(iter(node.attributes.values()))
+    return {name: text for name, held in found.items() if (text := _scalar_text(held)) is not None}
+
+
+def _scalar_text(held: Any) -> str | None:
+    if isinstance(held, (int, float)):
+        return attribute_text(held)
+    if not isinstance(held, ir.TensorProtocol) or held.size != 1 or held.dtype == ir.DataType.STRING:
+        return None
+    element = np.asarray(held.numpy()).reshape(-1).tolist()[0]
+    return attribute_text(float(element) if isinstance(element, float) else element)
+
+
+def operand_text(name: str, numbers: Mapping[str, str]) -> str:
+    """The name of what is read; a constant of one element with its value."""
+    return f"{name}={numbers[name]}" if name in numbers else name or "_"
+
+
+def node_text(node: NodeInfo, numbers: Mapping[str, str]) -> str:
+    """`y = Clip(x, low=0) : float[N,4]`"""
     outputs = ", ".join(name or "_" for name in node.outputs)
-    inputs = ", ".join(name or "_" for name in node.inputs)
+    inputs = ", ".join(operand_text(name, numbers) for name in node.inputs)
     types = [t for t, name in zip(node.types, node.outputs, strict=True) if name]
     return f"{outputs} = {node.op}({inputs}){attributes_text(node.attributes)}{type_suffix(types)}"
 

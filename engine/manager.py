@@ -51,7 +51,7 @@ class PassRecord:
         return self.step.name
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """The transformed model and the record of every pass."""
 
@@ -61,6 +61,14 @@ class Result:
     @property
     def changes(self) -> int:
         return sum(r.changes for r in self.records)
+
+    def __repr__(self) -> str:
+        return f"<Result: {self.changes} changes in {len(self.records)} passes>"
+
+    def _repr_html_(self) -> str:
+        from fuseline.engine.display import result_html
+
+        return result_html(self)
 
     @property
     def reverted(self) -> list[PassRecord]:

@@ -100,6 +100,20 @@ class Model:
 
     # -- reading
 
+    def __str__(self) -> str:
+        from fuseline.engine.graph_text import graph_text
+
+        return graph_text(self)
+
+    def __repr__(self) -> str:
+        count = sum(1 for _ in self.nodes())
+        return f"<Model {self.graph.name or 'without a name'}: {count} nodes, opset {self.opset()}>"
+
+    def _repr_html_(self) -> str:
+        from fuseline.engine.display import model_html
+
+        return model_html(self)
+
     @property
     def graph(self) -> ir.Graph:
         return self.ir.graph

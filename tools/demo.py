@@ -163,7 +163,7 @@ def main() -> None:
         f"{stock_seconds:.1f} s ({stock_seconds / my_seconds:.2f}×)\n"
         f"accuracy on unseen comments: {before:.1%} before, {after:.1%} after\n"
         f"{OUTPUT}/model loads by from_pretrained; {onnx} runs on any onnxruntime (both checked)\n"
-        f"what every pass did: {OUTPUT}/diffs/step (text, JSON, HTML)\n"
+        f"what every pass did: {OUTPUT}/diffs/*/report.html in a browser; .diff and .json beside it\n"
         f"all of it in {time.perf_counter() - begin:.0f} s"
     )
 

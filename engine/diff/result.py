@@ -105,7 +105,7 @@ class GraphDiff:
                 yield from inner.walk()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelDiff:
     """Two versions of a model; false if they are equal."""
 
@@ -120,6 +120,21 @@ class ModelDiff:
     def __bool__(self) -> bool:
         parts = (self.graph, self.functions_added, self.functions_removed, self.opsets, self.parameters)
         return any(parts) or any(self.functions) or self.ir_version is not None
+
+    def __str__(self) -> str:
+        from fuseline.engine.diff.text import to_text
+
+        return to_text(self)
+
+    def __repr__(self) -> str:
+        from fuseline.engine.diff.text import summary
+
+        return f"<ModelDiff: {summary(self)}>"
+
+    def _repr_html_(self) -> str:
+        from fuseline.engine.display import diff_html
+
+        return diff_html(self)
 
     def graphs(self) -> Iterator[GraphDiff]:
         """Every graph on both sides: the main one, subgraphs, functions."""

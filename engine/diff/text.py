@@ -1,17 +1,19 @@
 """A diff as lines: like a unified diff, but of nodes, in the order of the graph.
 
 `-` a node that went, `+` one that came (with the pass that made it and the nodes it replaces), `~` one that
-is still there but rewired, renamed, retyped or with other attributes, shown as `old → new`.
+is still there but rewired, renamed, retyped or with other attributes, shown as `old → new`. Hunks that are
+equal but for names are shown once, with `×N` and their places; a constant of one element carries its value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rich.text import Text
 
+from fuseline.engine.diff.alike import Hunk, together
 from fuseline.engine.diff.layout import Entry, hunks, layout
 from fuseline.engine.diff.result import (
     AttributeChange,
@@ -22,7 +24,15 @@ from fuseline.engine.diff.result import (
     TextChange,
 )
 from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo
-from fuseline.engine.graph_text import attribute_text, attributes_text, node_text, tensor_text, type_suffix
+from fuseline.engine.graph_text import (
+    attribute_text,
+    attributes_text,
+    node_text,
+    operand_text,
+    scalars,
+    tensor_text,
+    type_suffix,
+)
 
 __all__ = ["Line", "lines", "rich_text", "summary", "to_text"]
 
@@ -114,11 +124,18 @@ def _graph_lines(diff: GraphDiff, context: int, depth: int) -> Iterator[Line]:
         yield _text_line(change, "output ", depth)
     for initializer in diff.initializers:
         yield _initializer_line(initializer, depth)
-    entries = layout(diff)
-    for start, hunk in hunks(entries, context):
-        yield Line("hunk", f"@@ {diff.path}: {start + 1}–{start + len(hunk)} @@", depth=depth)
-        for entry in hunk:
-            yield from _entry_lines(entry, diff, context, depth)
+    numbers = scalars(diff.before, diff.after)
+    for hunk in together(list(hunks(layout(diff), context)), numbers):
+        yield _hunk_line(diff.path, hunk, depth)
+        for entry in hunk.entries:
+            yield from _entry_lines(entry, diff, numbers, context, depth)
+
+
+def _hunk_line(path: str, hunk: Hunk, depth: int) -> Line:
+    where = f"@@ {path}: {hunk.start + 1}–{hunk.start + len(hunk.entries)} @@"
+    if len(hunk.places) > 1:
+        where += f" ×{len(hunk.places)}: {_some(hunk.places)}"
+    return Line("hunk", where, depth=depth)
 
 
 def _initializer_line(change: InitializerChange, depth: int) -> Line:
@@ -134,9 +151,11 @@ def _initializer_line(change: InitializerChange, depth: int) -> Line:
     return Line("changed", f"initializer {change.after} = {contents}", depth=depth)
 
 
-def _entry_lines(entry: Entry, diff: GraphDiff, context: int, depth: int) -> Iterator[Line]:
+def _entry_lines(
+    entry: Entry, diff: GraphDiff, numbers: Mapping[str, str], context: int, depth: int
+) -> Iterator[Line]:
     if entry.change is not None:
-        yield Line("changed", _changed_text(entry.change), depth=depth)
+        yield Line("changed", _changed_text(entry.change, numbers), depth=depth)
         for inner in entry.change.graphs:
             yield from _graph_lines(inner, context, depth + 1)
         return
@@ -146,7 +165,7 @@ def _entry_lines(entry: Entry, diff: GraphDiff, context: int, depth: int) -> Ite
         note = f"replaced by {_some(by)}" if by else ""
     elif entry.kind == "added":
         note = _provenance(entry.node)
-    yield Line(entry.kind, node_text(entry.node), note, depth)
+    yield Line(entry.kind, node_text(entry.node, numbers), note, depth)
     if entry.kind != "same":
         for graph in entry.node.graphs.values():
             yield from _whole_graph(graph, entry.kind, depth + 1)
@@ -160,8 +179,9 @@ def _whole_graph(
     )
     for name, tensor in graph.initializers.items():
         yield Line(kind, f"  initializer {name} = {tensor_text(tensor)}", "", depth)
+    numbers = scalars(graph)
     for node in graph.nodes:
-        yield Line(kind, f"  {node_text(node)}", "", depth)
+        yield Line(kind, f"  {node_text(node, numbers)}", "", depth)
         for inner in node.graphs.values():
             yield from _whole_graph(inner, kind, depth + 1)
 
@@ -180,14 +200,14 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + more
 
 
-def _changed_text(change: NodeChange) -> str:
+def _changed_text(change: NodeChange, numbers: Mapping[str, str]) -> str:
     old, new = change.before, change.after
     outputs = _arrow(", ".join(old.outputs), ", ".join(new.outputs))
     rewired = {c.index: c for c in change.inputs}
     inputs = [
-        _arrow(rewired[i].before, rewired[i].after)
+        _arrow(operand_text(rewired[i].before, numbers), operand_text(rewired[i].after, numbers))
         if i in rewired
-        else (new.inputs[i] if i < len(new.inputs) else "") or "_"
+        else operand_text(new.inputs[i] if i < len(new.inputs) else "", numbers)
         for i in range(max(len(old.inputs), len(new.inputs)))
     ]
     retyped = {c.name: c for c in change.types}

@@ -201,6 +201,36 @@ def test_graph_text() -> None:
     assert lines[3:] == ["  h = MatMul(x, w)", "  y = Softmax(h) {axis=1} : float[N,4]"]
 
 
+def test_equal_hunks_are_shown_once_with_their_places() -> None:
+    layer = "a{0} = Mul({1}, half) b{0} = Exp(a{0}) c{0} = Tanh(b{0}) d{0} = Sin(c{0})"
+    layer += " f{0} = Neg(d{0}) h{0} = Abs(f{0}) i{0} = Neg(h{0}) e{0} = Cos(i{0})"
+    body = f"{layer.format(0, 'x')} {layer.format(1, 'e0')} y = Relu(e1)"
+    before = model(body, initializers="<float half = {0.5}>")
+    other = model(
+        body.replace("Exp(a1)", "Log(a1)").replace("Exp(a0)", "Log(a0)"), initializers="<float half = {0.5}>"
+    )
+    text = str(diff(before, other))
+    assert text.count("- b") == 1
+    assert "@@ ×2: line 1, line 8" in text
+    assert "a0 = Mul(x, half=0.5)" in text
+    unlike = model(
+        body.replace("Exp(a1)", "Log(a1)").replace("Exp(a0)", "Abs(a0)"), initializers="<float half = {0.5}>"
+    )
+    assert "×2" not in str(diff(before, unlike))
+
+
+def test_what_a_notebook_and_a_prompt_show() -> None:
+    before, after = model("y = Exp(x)"), model("y = Tanh(x)")
+    found = diff(before, after)
+    assert repr(found) == "<ModelDiff: 1 added, 1 removed>"
+    assert "<div style=" in found._repr_html_()
+    assert repr(before) == "<Model g: 1 nodes, opset 20>".replace(
+        "g", before.graph.name or "without a name", 1
+    )
+    assert str(before) == graph_text(before)
+    assert "<iframe" in before._repr_html_()
+
+
 @pytest.fixture
 def app() -> typer.Typer:
     made = typer.Typer()
