@@ -5,7 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["FuselineError", "GateFailed", "ModelError", "PassError", "PipelineError", "did_you_mean"]
+__all__ = [
+    "FuselineError",
+    "GateFailed",
+    "ModelError",
+    "PassError",
+    "PipelineError",
+    "did_you_mean",
+    "root_cause",
+]
 
 
 class FuselineError(Exception):
@@ -34,6 +42,14 @@ class PassError(FuselineError):
 
 class GateFailed(FuselineError):
     """A pass finished, but what it made did not stand an observer's check (verification, expectation)."""
+
+
+def root_cause(error: BaseException) -> str:
+    """The first line of the error at the bottom of a chain: what really happened."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

@@ -15,12 +15,13 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from fuseline.engine.collector import collector_paused
-from fuseline.engine.errors import ModelError
+from fuseline.engine.content import check_content
+from fuseline.engine.errors import ModelError, PipelineError, root_cause
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
 
-__all__ = ["atomic_write", "load", "save", "weight_bytes"]
+__all__ = ["atomic_write", "load", "read_text", "save", "serialize", "weight_bytes"]
 
 # Protobuf refuses messages of 2 GiB; leave room for the graph itself.
 INLINE_LIMIT = 1 << 30
@@ -64,9 +65,22 @@ def _parse(path: Path) -> ir.Model:
     try:
         ir_model = ir.from_proto(proto)
     except Exception as error:  # onnx_ir raises many types for broken graphs
-        raise ModelError(f"{path}: the graph cannot be read: {error}") from error
+        raise ModelError(f"{path}: the graph cannot be read: {root_cause(error)}") from error
+    check_content(ir_model, str(path))
     ir.external_data.set_base_dir(ir_model.graph, str(path.parent))
     return ir_model
+
+
+def read_text(path: Path, what: str) -> str:
+    """The content of a text file that a user gave."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PipelineError(f"{what} {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PipelineError(
+            f"{what} {path} is not text: byte {error.start} is not UTF-8", hint="save it as UTF-8"
+        ) from error
 
 
 def _check_external_files(ir_model: ir.Model, path: Path) -> None:
@@ -124,7 +138,15 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool | None = 
             return
         ir.external_data.load_to_model(ir_model)
         with atomic_write(path) as temporary:
-            temporary.write_bytes(ir.to_proto(ir_model).SerializeToString())
+            temporary.write_bytes(serialize(ir_model).SerializeToString())
+
+
+def serialize(ir_model: ir.Model) -> onnx.ModelProto:
+    """The message for a file or a session."""
+    try:
+        return ir.to_proto(ir_model)
+    except Exception as error:  # onnx_ir raises several types for what a message cannot hold
+        raise ModelError(f"the model cannot be written: {root_cause(error)}") from error
 
 
 def _save_external(ir_model: ir.Model, path: Path) -> None:
@@ -139,7 +161,7 @@ def _save_external(ir_model: ir.Model, path: Path) -> None:
             ir_model, str(path.parent), data.name, size_threshold_bytes=EXTERNAL_THRESHOLD
         )
         with atomic_write(path) as temporary:
-            temporary.write_bytes(ir.to_proto(ir_model).SerializeToString())
+            temporary.write_bytes(serialize(ir_model).SerializeToString())
     except BaseException:
         data.unlink(missing_ok=True)
         raise

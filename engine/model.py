@@ -71,7 +71,17 @@ class Model:
     @classmethod
     def from_text(cls, text: str) -> Model:
         """Parse standard ONNX text."""
-        return cls.from_proto(onnx.parser.parse_model(text))
+        from fuseline.engine.validation import validate
+
+        try:
+            proto = onnx.parser.parse_model(text)
+        except (onnx.parser.ParseError, TypeError) as error:
+            found = error.args[0] if error.args else error
+            shown = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+            raise ModelError(f"this is not a model in ONNX text: {shown}") from error
+        model = cls.from_proto(proto)
+        validate(model)
+        return model
 
     def to_ir(self) -> ir.Model:
         """The `onnx_ir` model with parameter map and facts written into its metadata (weights are shared)."""
@@ -84,8 +94,10 @@ class Model:
         return copy
 
     def to_proto(self) -> onnx.ModelProto:
+        from fuseline.engine.files import serialize
+
         with collector_paused():
-            return ir.to_proto(self.to_ir())
+            return serialize(self.to_ir())
 
     def save(self, path: str | os.PathLike[str], *, external: bool | None = None) -> None:
         """Write an .onnx file, atomically; `external=None` moves weights out of a file grown too large."""

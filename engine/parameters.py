@@ -167,7 +167,13 @@ class ParameterMap:
 
     @classmethod
     def from_json(cls, text: str) -> ParameterMap:
-        return cls(_parameter(row) for row in json.loads(text))
+        try:
+            return cls(_parameter(row) for row in json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ModelError(
+                f"the parameter map in the model's metadata cannot be read: {type(error).__name__}: {error}",
+                hint="the file was changed after fuseline wrote it",
+            ) from error
 
 
 def _parameter(row: dict[str, Any]) -> Parameter:

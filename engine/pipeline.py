@@ -11,6 +11,7 @@ import yaml
 
 from fuseline.engine import options, pipeline_text
 from fuseline.engine.errors import PipelineError, did_you_mean
+from fuseline.engine.files import read_text
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline_order import check_order
 from fuseline.engine.pipeline_text import Element
@@ -76,7 +77,7 @@ class Pipeline:
     def from_yaml(cls, source: str | Path) -> Pipeline:
         """Read YAML: a path, or the text itself."""
         label = str(source) if isinstance(source, Path) else "pipeline"
-        text = _read(source) if isinstance(source, Path) else source
+        text = read_text(source, "pipeline file") if isinstance(source, Path) else source
         try:
             data = yaml.safe_load(text)
         except yaml.YAMLError as error:
@@ -88,8 +89,13 @@ class Pipeline:
             word = sorted(map(str, unknown))[0]
             raise PipelineError(f"{label} has the unknown key {word!r}", hint=did_you_mean(word, _YAML_KEYS))
         elements = [_yaml_element(entry, label) for entry in data["passes"]]
+        expected = data.get("expect") or {}
+        if not isinstance(expected, dict) or not all(isinstance(n, int) for n in expected.values()):
+            raise PipelineError(f"{label}: 'expect' must map operators to counts")
         return cls(
-            _stages(elements), str(data.get("description", "")).strip(), dict(data.get("expect") or {})
+            _stages(elements),
+            str(data.get("description", "")).strip(),
+            {str(op): count for op, count in expected.items()},
         )
 
     @classmethod
@@ -152,13 +158,6 @@ def ready_pipelines() -> dict[str, Path]:
     return {f.stem: f for folder in registry.pipeline_folders for f in sorted(folder.glob("*.yaml"))}
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise PipelineError(f"pipeline file {path} cannot be read: {error.strerror}") from error
-
-
 def _stages(elements: Sequence[Element]) -> tuple[Stage, ...]:
     stages: list[Stage] = []
     for element in elements:
@@ -185,12 +184,16 @@ def _yaml_element(entry: Any, label: str) -> Element:
     if isinstance(entry, str):
         return Element(entry)
     if isinstance(entry, dict) and "repeat" in entry:
-        children = [_yaml_element(e, label) for e in entry.get("passes") or []]
-        return Element("repeat", dict(entry["repeat"] or {}), children)
+        given, inner = entry["repeat"] or {}, entry.get("passes") or []
+        if not isinstance(given, dict) or not isinstance(inner, list):
+            raise PipelineError(f"{label}: 'repeat' takes options and a list under 'passes', not {entry!r}")
+        return Element(
+            "repeat", {str(k): v for k, v in given.items()}, [_yaml_element(e, label) for e in inner]
+        )
     if isinstance(entry, dict) and len(entry) == 1:
         name, given = next(iter(entry.items()))
         if given is None or isinstance(given, dict):
-            return Element(str(name), dict(given or {}))
+            return Element(str(name), {str(k): v for k, v in (given or {}).items()})
     raise PipelineError(
         f"{label}: cannot read the entry {entry!r}",
         hint="write `name`, `name: {option: value}`, or repeat + passes",

@@ -17,6 +17,7 @@ from fuseline.engine.errors import FuselineError
 from fuseline.engine.files import atomic_write
 from fuseline.engine.inputs import save_npz
 from fuseline.engine.minimize import minimize
+from fuseline.engine.outputs import check_output_folder
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.verification import Verifier
 
@@ -57,12 +58,10 @@ def write_reproducer(
 
 
 def _prepare(folder: Path, plugins: Sequence[Path]) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise FuselineError(f"the reproducer's folder {folder} is a file")
     names = [p.name for p in plugins]
     if len(set(names)) != len(names):
         raise FuselineError(f"two plugins have the same file name: {', '.join(sorted(names))}")
-    folder.mkdir(parents=True, exist_ok=True)
+    check_output_folder(folder)
     foreign = sorted({f.name for f in folder.iterdir()} - {*_FILES, *names, "model.onnx.data"})
     if foreign:
         raise FuselineError(

@@ -65,6 +65,9 @@ def main() -> None:
         # The reader went away (`| head`); there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        # A disk that fills up, a folder that goes away: what is checked at the beginning can change.
+        _leave(FuselineError(f"{error.filename or 'a file'}: {error.strerror or error}"), 2)
 
 
 def _leave(error: FuselineError, code: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,9 @@ def load_npz(path: str | Path, model: Model) -> dict[str, Array]:
             arrays = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise ModelError(f"there is no file {path}") from None
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+    except Exception as error:  # numpy, zipfile and zlib raise a dozen unrelated types
         raise ModelError(
-            f"{path} is not an .npz archive of arrays: {error}",
+            f"{path} is not an .npz archive of arrays: {error or type(error).__name__}",
             hint="write it with numpy.savez(path, **inputs)",
         ) from error
     check_inputs(arrays, model, source=str(path))

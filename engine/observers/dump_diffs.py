@@ -13,6 +13,7 @@ from fuseline.engine.diff.as_json import to_json
 from fuseline.engine.diff.text import to_text
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.observer import Observer
+from fuseline.engine.outputs import check_output_folder
 from fuseline.engine.report import History, PassRow, write_page
 from fuseline.engine.report.page import partial
 
@@ -141,9 +142,7 @@ def _row(record: PassRecord, files: list[str]) -> dict[str, Any]:
 
 def _prepare(folder: Path) -> None:
     """Make the folder, or empty it of an earlier dump."""
-    if folder.exists() and not folder.is_dir():
-        raise FuselineError(f"the dump folder {folder} is a file")
-    folder.mkdir(parents=True, exist_ok=True)
+    check_output_folder(folder)
     ours = _files_of_earlier_dump(folder)
     present = {entry.name for entry in folder.iterdir()}
     foreign = sorted(present - ours)

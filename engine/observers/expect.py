@@ -11,6 +11,7 @@ import yaml
 
 from fuseline.engine.diff.snapshot import operator
 from fuseline.engine.errors import GateFailed, PipelineError
+from fuseline.engine.files import read_text
 from fuseline.engine.observer import Observer
 
 if TYPE_CHECKING:
@@ -78,10 +79,9 @@ def _nearest_misses(op: str, result: Result) -> Iterable[str]:
 
 def load_expectations(path: str | Path) -> dict[str, int]:
     """Read `operator: count` from YAML, or such a mapping under the key `expect`."""
+    text = read_text(Path(path), "expectations file")
     try:
-        data = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise PipelineError(f"expectations file {path} cannot be read: {error.strerror}") from error
+        data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise PipelineError(f"{path} is not valid YAML: {error}") from error
     if isinstance(data, dict) and isinstance(data.get("expect"), dict):

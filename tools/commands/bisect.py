@@ -36,6 +36,7 @@ def bisect_command(
     from fuseline.engine.errors import FuselineError
     from fuseline.engine.inputs import load_npz
     from fuseline.engine.model import Model
+    from fuseline.engine.outputs import check_output_folder
     from fuseline.engine.pipeline import Pipeline
     from fuseline.engine.registry import registry
     from fuseline.engine.reproducer import write_reproducer
@@ -43,6 +44,8 @@ def bisect_command(
 
     if verify not in ("outputs", "gradients"):
         raise FuselineError(f"--verify takes 'outputs' or 'gradients', not {verify!r}")
+    if output is not None:
+        check_output_folder(output)
     for path in plugin or ():
         registry.load_plugin(path)
     chosen = Pipeline.resolve(pipeline)

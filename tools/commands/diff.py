@@ -27,8 +27,11 @@ def diff_command(
     from fuseline.engine.diff.as_json import to_json
     from fuseline.engine.diff.text import rich_text
     from fuseline.engine.model import Model
+    from fuseline.engine.outputs import check_output_file
     from fuseline.engine.report import report_of_diff, write_page
 
+    if html is not None:
+        check_output_file(html)
     old, new = Model.load(before), Model.load(after)
     found = diff(old, new)
     if html is not None:

@@ -57,6 +57,10 @@ def export_command(
 ) -> None:
     """Export a model to ONNX and check it against torch."""
     from fuseline.engine.errors import FuselineError, GateFailed
+    from fuseline.engine.outputs import check_output_file, check_output_folder
+
+    # Before the exporters are imported, which takes longer than everything else that can be refused.
+    check_output_folder(output) if with_past else check_output_file(output)
     from fuseline.exporters import export
     from fuseline.exporters.context import Clock
     from fuseline.exporters.families import load_families

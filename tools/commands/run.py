@@ -43,9 +43,13 @@ def run_command(
 ) -> None:
     """Run a pass pipeline on a model and write the result."""
     from fuseline.engine.model import Model
+    from fuseline.engine.outputs import check_output_file, check_output_folder
     from fuseline.engine.pipeline import Pipeline
     from fuseline.engine.registry import registry
 
+    check_output_file(output)
+    if dump is not None:
+        check_output_folder(dump)
     for path in plugin or ():
         registry.load_plugin(path)
     chosen = Pipeline.resolve(pipeline)

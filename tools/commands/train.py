@@ -47,6 +47,7 @@ def train_command(
 ) -> None:
     """Fine-tune a model on ONNX Runtime; the result loads in transformers and runs as ONNX."""
     from fuseline.engine.errors import FuselineError
+    from fuseline.engine.outputs import check_output_folder
 
     if task not in _TASKS:
         raise FuselineError(f"--task is {' or '.join(_TASKS)}, not {task!r}")
@@ -54,6 +55,8 @@ def train_command(
         raise FuselineError(f"--precision is fp32, bf16 or fp16, not {precision!r}")
     if not (model / "config.json").is_file():
         raise FuselineError(f"{model} holds no config.json", hint="give a folder written by save_pretrained")
+    for folder in (output, *([dump] if dump else [])):
+        check_output_folder(folder)
     settings = {
         "output_dir": str(output),
         "num_train_epochs": epochs,

@@ -1,0 +1,150 @@
+"""Broken files and impossible outputs: one clear message and exit code 2, before any work is done."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from fuseline.engine.errors import FuselineError, ModelError, PipelineError
+from fuseline.engine.inputs import load_npz
+from fuseline.engine.model import Model
+from fuseline.engine.observers import load_expectations
+from fuseline.engine.outputs import check_output_file, check_output_folder
+from fuseline.engine.parameters import ParameterMap
+from fuseline.engine.pipeline import Pipeline
+from fuseline.tools.campaigns.fuzz.parsers import KINDS, mutate, read
+from fuseline.tools.campaigns.fuzz.workers import Pool
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+agraph (float[N,4] x) => (float[N,4] y) <float[4] w = {1, 2, 3, 4}> { a = Relu(x) y = Add(a, w) }"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    Model.from_text(TEXT).save(path)
+    return path
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return Pool(read, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_broken_files_are_refused_or_read(pool: Pool, kind: str) -> None:
+    chance = random.Random(11)
+    try:
+        for _ in range(40):
+            verdict = pool.ask((kind, mutate(chance, kind)))
+            assert verdict.status in ("ok", "refused"), verdict
+    finally:
+        pool.close()
+
+
+def _fuseline(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fuseline.tools.main", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_name_that_is_not_text_is_refused(tmp_path: Path, model: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(model.read_bytes().replace(b"Relu", b"Re\xffu"))
+    done = _fuseline("run", broken, "-o", tmp_path / "out.onnx")
+    assert done.returncode == 2
+    assert "is not UTF-8 text" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_tensor_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(TEXT)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones(4, np.float32), "w"))
+    proto.graph.initializer[0].raw_data = b"\0" * 15
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="the tensor 'w' cannot be read"):
+        Model.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no", b"\x80\x04."])
+def test_a_broken_archive_is_refused(tmp_path: Path, model: Path, content: bytes) -> None:
+    path = tmp_path / "inputs.npz"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"is not an \.npz archive of arrays"):
+        load_npz(path, Model.load(model))
+
+
+def test_text_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_bytes(b"passes: \xff")
+    with pytest.raises(PipelineError, match=r"pipeline file .* is not text: byte 8 is not UTF-8"):
+        Pipeline.resolve(str(path))
+    with pytest.raises(PipelineError, match=r"expectations file .* is not text"):
+        load_expectations(path)
+
+
+@pytest.mark.parametrize("text", ["repeat: 3", "repeat: {}\n    passes: {a: b}"])
+def test_a_repeat_of_nothing_is_refused(text: str) -> None:
+    with pytest.raises(PipelineError):
+        Pipeline.from_yaml(f"passes:\n  - {text}\n")
+
+
+def test_expectations_of_a_pipeline_are_counts() -> None:
+    with pytest.raises(PipelineError, match="'expect' must map operators to counts"):
+        Pipeline.from_yaml("passes: [infer-shapes]\nexpect: [Relu]\n")
+
+
+def test_a_broken_parameter_map_is_refused() -> None:
+    with pytest.raises(ModelError, match="parameter map in the model's metadata cannot be read"):
+        ParameterMap.from_json('[{"name": "w"}]')
+
+
+def test_onnx_text_that_is_none_is_refused() -> None:
+    with pytest.raises(ModelError, match="not a model in ONNX text"):
+        Model.from_text("agraph (")
+    with pytest.raises(ModelError, match="reads 'b', which nothing produces"):
+        Model.from_text(TEXT.replace("Add(a, w)", "Add(b, w)"))
+
+
+def test_an_output_is_checked_before_the_work(tmp_path: Path, model: Path) -> None:
+    with pytest.raises(FuselineError, match="is a folder"):
+        check_output_file(tmp_path)
+    with pytest.raises(FuselineError, match="cannot be written"):
+        check_output_file(model / "below" / "out.onnx")
+    with pytest.raises(FuselineError, match="is a file"):
+        check_output_folder(model)
+    with pytest.raises(FuselineError, match="cannot be written"):
+        check_output_folder(model / "below")
+    assert check_output_file(tmp_path / "new" / "out.html").parent.is_dir()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "{model}", "-o", "{folder}"),
+        ("run", "{model}", "-o", "{model}/out.onnx"),
+        ("run", "{model}", "-o", "{folder}/out.onnx", "--dump", "{model}"),
+        ("diff", "{model}", "{model}", "--html", "{folder}"),
+        ("diff", "{model}", "{model}", "--html", "{model}/page.html"),
+        ("bisect", "{model}", "-o", "{model}"),
+        ("export", "{model}", "-o", "{folder}"),
+    ],
+)
+def test_commands_refuse_what_cannot_be_written(tmp_path: Path, model: Path, words: tuple[str, ...]) -> None:
+    done = _fuseline(*(w.format(model=model, folder=tmp_path) for w in words))
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "is a folder" in done.stderr or "cannot be written" in done.stderr or "is a file" in done.stderr
+
+
+def test_a_page_goes_into_a_new_folder(tmp_path: Path, model: Path) -> None:
+    page = tmp_path / "pages" / "diff.html"
+    assert _fuseline("diff", model, model, "--html", page).returncode == 0
+    assert page.read_text().startswith("<!")
