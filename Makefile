@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM ?= false
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-without-kernels test-slow lint format clean bench bench-simplify bench-kernels \
         bench-training bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
-        stock-inference stock-export large-export distributed kill-resume fuzz
+        stock-inference stock-export large-export distributed kill-resume fuzz fuzz-parsers
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -104,6 +104,9 @@ SEED  ?= 0
 COUNT ?= 20000
 fuzz: env  ## Random graphs through the inference pipelines, compared on ONNX Runtime (SEED=, COUNT=)
 	$(RUN) fuseline.tools.campaigns.fuzz.campaign --seed $(SEED) --count $(COUNT)
+
+fuzz-parsers: env  ## Broken files of every kind that is read (SEED=, COUNT=)
+	$(RUN) fuseline.tools.campaigns.fuzz.parsers --seed $(SEED) --count $(COUNT)
 
 kill-resume: env  ## Twenty kills, twenty resumes, twenty identical results
 	$(RUN) fuseline.tools.campaigns.kill_resume

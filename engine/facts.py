@@ -181,7 +181,9 @@ def _from_flat(data: dict[str, Any]) -> dict[str, Any]:
     """The first version had one mapping for all; its streams were counted in two ways, so count anew."""
     gone = ("established", "train", "dropout_streams", "training_switch")
     rest = {k: v for k, v in data.items() if k not in gone}
-    established = [*data.get("established", ()), *([Property.TRAINING] if data.get("train") else ())]
+    # An evaluation graph said that it came from a training export, which is not to be one.
+    trains = data.get("train") and data.get("mode") != "evaluation"
+    established = [*data.get("established", ()), *([Property.TRAINING] if trains else ())]
     rows: dict[str, Any] = {"version": _VERSION, "established": established}
     for part, keys in _ONCE_FLAT.items():
         rows[part] = {key: rest.pop(key) for key in keys & set(rest)}

@@ -75,6 +75,8 @@ def test_files_of_the_first_version_still_load() -> None:
     assert facts.training.switch == "training_mode"
     assert facts.dropout.streams is None
     assert facts.extra == {"of a plugin": 1}
+    entry.value = json.dumps({"train": True, "mode": "evaluation"})
+    assert not Model.from_proto(proto).training
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import onnx
 import torch
 
 from fuseline.engine.model import Model
+from fuseline.engine.pipeline import Pipeline
 from fuseline.exporters import to_evaluation, zoo
 from fuseline.exporters.mode import SWITCH
 from fuseline.exporters.provenance import MODULE, SOURCE
@@ -79,9 +80,11 @@ def test_evaluation_copy_equals_torch_in_eval_mode(gpt2: Pair) -> None:
     with torch.no_grad():
         expected = module(**batch)
     module.train()
-    actual = Runner(to_evaluation(model))(_feeds(module, 2, 11))
-    np.testing.assert_allclose(actual["loss"], expected.loss.numpy(), rtol=1e-5)
-    np.testing.assert_allclose(actual["logits"], expected.logits.numpy(), atol=1e-5)
+    evaluation = to_evaluation(model)
+    for graph in (evaluation, Pipeline.resolve("inference").run(evaluation).model):
+        actual = Runner(graph)(_feeds(module, 2, 11))
+        np.testing.assert_allclose(actual["loss"], expected.loss.numpy(), rtol=1e-5)
+        np.testing.assert_allclose(actual["logits"], expected.logits.numpy(), atol=1e-5)
 
 
 def test_training_drops_and_evaluation_does_not(bert: Pair) -> None:

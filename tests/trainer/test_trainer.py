@@ -13,7 +13,9 @@ import torch
 import transformers
 from trainer_harness import PIPELINE, Rows, arguments, assert_same, both, make, rows, train
 
+from fuseline.engine import runtime
 from fuseline.engine.files import load
+from fuseline.engine.pipeline import Pipeline
 from fuseline.exporters import zoo
 from fuseline.tools.trainer import Trainer
 
@@ -131,6 +133,11 @@ def test_saved_model_loads_in_stock_and_onnx_runs(folder: Path) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
     # Nothing but standard operators: any onnxruntime runs it.
     assert {n.domain for n in load(path).nodes()} <= {""}
+    # And it is a model for inference like any other.
+    optimised = Pipeline.resolve("inference").run(load(path)).model
+    assert any(n.op_type == "MultiHeadAttention" or n.op_type == "Attention" for n in optimised.nodes())
+    again = runtime.run(runtime.session(optimised, threads=1), {k: v.numpy() for k, v in batch.items()})
+    np.testing.assert_allclose(again["logits"], expected, atol=1e-5)
 
 
 def test_copies_of_the_model_are_torch_models(folder: Path) -> None:
