@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from fuseline.engine.analysis.analyses import Analyses
 from fuseline.engine.collector import collector_paused
 from fuseline.engine.errors import FuselineError, GateFailed, PassError, PipelineError, did_you_mean
 from fuseline.engine.model import Model
@@ -113,6 +114,7 @@ class PassManager:
         self._model = model
         self._records: list[PassRecord] = []
         self._fingerprint = self._model.fingerprint()
+        self._analyses = Analyses(model)
         self._tell(lambda o: o.started(self._model))
         try:
             for stage in self.pipeline.stages:
@@ -168,7 +170,15 @@ class PassManager:
     def _execute(self, record: PassRecord) -> None:
         step, model = record.step, self._model
         step.pass_.check_applicable(model)
-        rewriter = Rewriter(model, step.name, limit=self.limits.get(step.index))
+        if self._analyses.model is not model:  # an earlier pass was reverted
+            self._analyses = Analyses(model)
+        rewriter = Rewriter(
+            model,
+            step.name,
+            limit=self.limits.get(step.index),
+            analyses=self._analyses,
+            preserves=step.pass_.preserves,
+        )
         # Shared, so that a pass that crashes has left word of how far it came.
         record.rewrites, record.rejections = rewriter.rewrites, rewriter.rejections
         started = time.perf_counter()
@@ -191,6 +201,8 @@ class PassManager:
     def _check_claim(self, record: PassRecord) -> None:
         fingerprint = self._model.fingerprint()
         really = fingerprint != self._fingerprint
+        if really:
+            self._analyses.forget(record.step.pass_.preserves)
         self._fingerprint = fingerprint
         if really and not record.changes:
             raise PassError(f"pass {record.name!r} changed the graph but reported no change")

@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from fuseline.engine import options
+from fuseline.engine.analysis.analyses import Analysis
 from fuseline.engine.errors import PassError
 from fuseline.engine.properties import Property
 
@@ -36,6 +37,8 @@ class Pass:
     """What holds once this pass has run."""
     invalidates: ClassVar[tuple[Property, ...]] = ()
     """What held before, perhaps, and holds no longer."""
+    preserves: ClassVar[tuple[type[Analysis], ...]] = ()
+    """Analyses that stay true of a graph that this pass has changed."""
     counterpart: ClassVar[str | None] = None
     """For an inference pass: the pass that does the same in a training pipeline."""
 

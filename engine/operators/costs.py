@@ -13,7 +13,17 @@ import onnx_ir as ir
 from fuseline.engine.shapes.dims import Dim, add, dims_of, divide, multiply, product
 from fuseline.engine.shapes.site import Site
 
-__all__ = ["Cost", "convolution", "gemm", "matmul", "nothing", "per_element", "per_input_element", "traffic"]
+__all__ = [
+    "Cost",
+    "convolution",
+    "gemm",
+    "matmul",
+    "nothing",
+    "per_element",
+    "per_input_element",
+    "size_in_bytes",
+    "traffic",
+]
 
 
 @dataclass(frozen=True)
@@ -29,11 +39,11 @@ def traffic(node: ir.Node) -> Dim:
     total: Dim = 0
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.name:
-            total = add(total, _bytes(value))
+            total = add(total, size_in_bytes(value))
     return total
 
 
-def _bytes(value: ir.Value) -> Dim:
+def size_in_bytes(value: ir.Value) -> Dim:
     dims = dims_of(value)
     if dims is None or value.dtype is None:
         return None

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from fuseline.engine.model import Model
 from fuseline.engine.rewriting.positionwise import Axes
 
-__all__ = ["MOVES_DATA", "Region", "grow", "positions"]
+__all__ = ["MOVES_DATA", "Region", "grow"]
 
 MOVES_DATA = frozenset(["Reshape", "Transpose"])
 
@@ -34,11 +33,6 @@ class Region:
         for node in reversed(list(self.nodes)):
             if idle(node) and not any(self.sources(node)):
                 del self.nodes[node]
-
-
-def positions(model: Model) -> dict[ir.Node, int]:
-    """The place of every node in the order of execution."""
-    return {node: index for index, node in enumerate(model.nodes())}
 
 
 def grow(

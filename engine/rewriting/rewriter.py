@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from fuseline.engine.analysis.analyses import Analyses, Analysis, Kind
 from fuseline.engine.model import Model
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.checks import check_node, check_replacement, import_domain
@@ -46,8 +47,18 @@ class Rejection:
 class Rewriter:
     """Counts and traces the rewrites of one run of one pass."""
 
-    def __init__(self, model: Model, pass_name: str, *, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        pass_name: str,
+        *,
+        limit: int | None = None,
+        analyses: Analyses | None = None,
+        preserves: Collection[type[Analysis]] = (),
+    ) -> None:
         self.model = model
+        self._analyses = analyses if analyses is not None else Analyses(model)
+        self._preserves = preserves
         self.pass_name = pass_name
         self.limit = limit
         self.rewrites: list[Rewrite] = []
@@ -66,12 +77,17 @@ class Rewriter:
         """Ask for one rewrite at `site`; if granted, node changes until the next request belong to it."""
         if self.limit is not None and self.changes >= self.limit:
             return False
+        self._analyses.forget(self._preserves)
         self.rewrites.append(Rewrite(site if isinstance(site, str) else site.name or site.op_type, note))
         return True
 
     def reject(self, site: ir.Node, reason: str) -> None:
         """Record why a place that nearly fitted was left alone."""
         self.rejections.append(Rejection(site.name or site.op_type, reason))
+
+    def analysis(self, kind: type[Kind]) -> Kind:
+        """What is known about the model as it is now, worked out unless an earlier pass has done so."""
+        return self._analyses.get(kind)
 
     def withdraw(self, site: ir.Node, reason: str) -> None:
         """Give back the last permission, because the rewrite cannot be expressed here."""
@@ -116,6 +132,7 @@ class Rewriter:
 
     def adopt(self, graph: ir.Graph, node: ir.Node, *, replaces: Sequence[ir.Node]) -> None:
         """Name and check a new node, and note where it comes from."""
+        self._analyses.forget(self._preserves)
         self.name(graph, node)
         check_node(self.model, node, graph)
         import_domain(self.model, graph, node.domain)
@@ -152,6 +169,7 @@ class Rewriter:
 
     def redirect(self, old: ir.Value, new: ir.Value) -> None:
         """Let every user of `old` read `new`; a graph output keeps its name."""
+        self._analyses.forget(self._preserves)
         check_replacement(self.model, old, new)
         _inherit_typing(old, new)
         if not old.is_graph_output():
@@ -188,6 +206,7 @@ class Rewriter:
 
     def remove(self, *nodes: ir.Node) -> None:
         """Remove those of the nodes that nothing uses, in the order given."""
+        self._analyses.forget(self._preserves)
         for node in nodes:
             graph = node.graph
             if graph is None or any(v.uses() or v.is_graph_output() for v in node.outputs):

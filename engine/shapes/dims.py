@@ -7,8 +7,9 @@ are kept in one canonical spelling, so two dimensions are provably equal exactly
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -20,6 +21,7 @@ __all__ = [
     "dims_of",
     "divide",
     "equal",
+    "evaluate",
     "known",
     "multiply",
     "product",
@@ -147,6 +149,14 @@ def product(dims: Iterable[Dim]) -> Dim:
     for dim in dims:
         total = multiply(total, dim)
     return total
+
+
+def evaluate(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+    """The number that a dimension is with these sizes; the dimension itself where one is missing."""
+    polynomial = _polynomial(dim)
+    if polynomial is None or any(name not in sizes for factors in polynomial for name in factors):
+        return dim
+    return sum(count * math.prod(sizes[name] for name in factors) for factors, count in polynomial.items())
 
 
 def at_most(limit: int, dim: Dim) -> Dim:

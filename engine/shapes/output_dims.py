@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fuseline.engine.model import Model
 from fuseline.engine.nodes import has_references
 from fuseline.engine.operators import record
 from fuseline.engine.shapes.dims import Dims, dims_of
@@ -14,7 +13,7 @@ from fuseline.engine.shapes.values import ShapeValues
 __all__ = ["output_dims"]
 
 
-def output_dims(model: Model, node: ir.Node) -> Dims | None:
+def output_dims(values: ShapeValues, node: ir.Node) -> Dims | None:
     """The first output's shape as it follows from the inputs, or else as it was inferred or declared before.
 
     The declared shape of a graph output is never used: it is the interface, not a statement about the node.
@@ -24,5 +23,5 @@ def output_dims(model: Model, node: ir.Node) -> Dims | None:
     operator = record(node)
     if operator is None or operator.shape is None or has_references(node):
         return declared
-    found = next(iter(operator.shape(Site(node, ShapeValues(model)))))[1]
+    found = next(iter(operator.shape(Site(node, values))))[1]
     return found if found is not None and None not in found else declared

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
+from fuseline.engine.analysis.reads import ancestors
 from fuseline.engine.errors import ModelError, PassError
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import read_by
 from fuseline.engine.operators import libraries
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.training.definitions import register_definitions
@@ -72,15 +72,8 @@ def build_gradients(model: Model, *, trainable: Sequence[str] | None = None) -> 
 
 def reachable_values(model: Model, output: str) -> set[str]:
     """The names of all values that `output` is computed from."""
-    pending = [v for v in model.graph.outputs if v.name == output]
-    seen = set(pending)
-    while pending:
-        producer = pending.pop().producer()
-        for value in read_by(producer) if producer is not None else ():
-            if value not in seen:
-                seen.add(value)
-                pending.append(value)
-    return {v.name for v in seen if v.name}
+    found = ancestors(v for v in model.graph.outputs if v.name == output)
+    return {v.name for v in found if v.name}
 
 
 def _stripped(model: Model) -> ir.Model:

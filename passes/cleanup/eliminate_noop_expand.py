@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fuseline.engine.analysis import Contents
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import nodes_of
 from fuseline.engine.pass_ import Pass
@@ -19,8 +20,9 @@ class EliminateNoopExpand(Pass):
     name = "eliminate-noop-expand"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
+        values = rewriter.analysis(Contents)
         for node in nodes_of(model, "Expand", "Tile"):
             source = node.inputs[0]
-            if source is not None and equal(dims_of(source), output_dims(model, node)):
+            if source is not None and equal(dims_of(source), output_dims(values, node)):
                 bypass(rewriter, node, source, "shape stays the same")
         return rewriter.changes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Contents
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import nodes_of
@@ -22,11 +23,12 @@ class EliminateNoopSlice(Pass):
     name = "eliminate-noop-slice"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
+        values = rewriter.analysis(Contents)
         for node in nodes_of(model, "Slice"):
             source = node.inputs[0]
             if source is None or not _forwards(model, node):
                 continue
-            if equal(dims_of(source), output_dims(model, node)):
+            if equal(dims_of(source), output_dims(values, node)):
                 bypass(rewriter, node, source, "takes everything")
         return rewriter.changes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Contents
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_op, nodes_of
@@ -30,7 +31,7 @@ class MergeReshapes(Pass):
     name = "merge-reshapes"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions = function_graphs(model)
+        in_functions, values = function_graphs(model), rewriter.analysis(Contents)
         for node in nodes_of(model, *_LAYOUT):
             inner = node.inputs[0].producer() if node.inputs[0] is not None else None
             if inner is None or not is_op(inner, *_LAYOUT) or has_references(node) or has_references(inner):
@@ -38,17 +39,17 @@ class MergeReshapes(Pass):
             source = inner.inputs[0]
             if source is None:
                 continue
-            if equal(dims_of(source), output_dims(model, node)):
+            if equal(dims_of(source), output_dims(values, node)):
                 bypass(rewriter, node, source, "reshapes cancel")
                 continue
-            target = _target(model, node, source)
+            target = _target(model, values, node, source)
             if target is not None and rewriter.permit(node, "two reshapes"):
                 _merge(rewriter, inner, node, target, as_node=node.graph in in_functions)
         return rewriter.changes
 
 
-def _target(model: Model, node: ir.Node, source: ir.Value) -> list[int] | None:
-    wanted = output_dims(model, node)
+def _target(model: Model, values: Contents, node: ir.Node, source: ir.Value) -> list[int] | None:
+    wanted = output_dims(values, node)
     if wanted is not None:
         return reshape_target(dims_of(source), wanted)
     if node.op_type != "Reshape" or bool(node.attributes.get_int("allowzero", 0)):

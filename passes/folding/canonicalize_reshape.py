@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Contents
 from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_op
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.engine.shapes.values import ShapeValues
 from fuseline.passes.folding.materialize import new_constant
 from fuseline.passes.folding.reshape_target import reshape_target
 
@@ -28,9 +28,8 @@ class CanonicalizeReshape(Pass):
     name = "canonicalize-reshape"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions = function_graphs(model)
+        in_functions, values = function_graphs(model), rewriter.analysis(Contents)
         for graph in list(model.graphs()):
-            values = ShapeValues(model)
             for node in graph:
                 values.visit(node)
                 if not is_op(node, "Reshape") or has_references(node) or len(node.inputs) < 2:
@@ -43,9 +42,7 @@ class CanonicalizeReshape(Pass):
         return rewriter.changes
 
 
-def _constant_target(
-    model: Model, node: ir.Node, values: ShapeValues, rewriter: Rewriter
-) -> list[int] | None:
+def _constant_target(model: Model, node: ir.Node, values: Contents, rewriter: Rewriter) -> list[int] | None:
     shape = node.inputs[1]
     if is_constant(model, shape) or bool(node.attributes.get_int("allowzero", 0)):
         return None

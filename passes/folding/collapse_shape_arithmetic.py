@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Contents
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_op
 from fuseline.engine.pass_ import Pass
@@ -15,7 +16,6 @@ from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import Dims, dims_of
 from fuseline.engine.shapes.known import Known
 from fuseline.engine.shapes.output_dims import output_dims
-from fuseline.engine.shapes.values import ShapeValues
 from fuseline.passes.folding.materialize import new_constant
 
 __all__ = ["CollapseShapeArithmetic"]
@@ -34,10 +34,10 @@ class CollapseShapeArithmetic(Pass):
     name = "collapse-shape-arithmetic"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions = function_graphs(model)
+        in_functions, values = function_graphs(model), rewriter.analysis(Contents)
         for graph in list(model.graphs()):
             if graph not in in_functions:
-                _Walk(model, rewriter, ShapeValues(model), {}).over(graph)
+                _Walk(model, rewriter, values, {}).over(graph)
         return rewriter.changes
 
 
@@ -47,7 +47,7 @@ class _Walk:
 
     model: Model
     rewriter: Rewriter
-    values: ShapeValues
+    values: Contents
     first: dict[tuple[Dims, int], ir.Value]
 
     def over(self, graph: ir.Graph) -> None:
@@ -68,7 +68,7 @@ class _Walk:
         source = node.inputs[0] if is_op(node, "Shape") and not has_references(node) else None
         if source is not None and source.is_graph_output() and source.producer() is not None:
             # What an output is declared to be is the interface; its node may say more.
-            shape = output_dims(self.model, source.producer())  # type: ignore[arg-type]
+            shape = output_dims(self.values, source.producer())  # type: ignore[arg-type]
             if shape is not None:
                 start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(shape))
                 return self.values.learn(node.outputs[0], Known(shape[start:end]))

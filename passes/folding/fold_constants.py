@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Contents
 from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_standard, opset_of
@@ -17,7 +18,6 @@ from fuseline.engine.operators import Trait, record
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of, known
-from fuseline.engine.shapes.values import ShapeValues
 from fuseline.passes.folding.evaluate import evaluate
 from fuseline.passes.folding.materialize import materialize
 
@@ -38,9 +38,8 @@ class FoldConstants(Pass):
     growth: int = 16 << 20
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions = function_graphs(model)
+        in_functions, values = function_graphs(model), rewriter.analysis(Contents)
         for graph in list(model.graphs()):
-            values = ShapeValues(model)
             for node in graph:
                 outputs = self._fold(model, node, values, rewriter)
                 if outputs is not None and rewriter.permit(node, "constant"):
@@ -48,7 +47,7 @@ class FoldConstants(Pass):
         return rewriter.changes
 
     def _fold(
-        self, model: Model, node: ir.Node, values: ShapeValues, rewriter: Rewriter
+        self, model: Model, node: ir.Node, values: Contents, rewriter: Rewriter
     ) -> Sequence[Array] | None:
         shape_value = values.visit(node)
         if not _is_computation(node) or has_references(node):

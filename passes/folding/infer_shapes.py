@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Contents
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import subgraphs
 from fuseline.engine.pass_ import Pass
@@ -11,7 +12,6 @@ from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import Dims, dims_of
 from fuseline.engine.shapes.inference import infer
 from fuseline.engine.shapes.symbols import Symbols
-from fuseline.engine.shapes.values import ShapeValues
 
 __all__ = ["InferShapes"]
 
@@ -37,7 +37,7 @@ class _Walk:
 
     def __init__(self, model: Model, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
-        self.values = ShapeValues(model)
+        self.values = rewriter.analysis(Contents)
         self.symbols = Symbols(model)
         self.interface = set(model.graph.outputs)
 

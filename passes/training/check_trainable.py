@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fuseline.engine.analysis.learns import Learns
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.operators import record
@@ -11,7 +12,7 @@ from fuseline.engine.operators.gradient import Gradient, NoGradient, Prepared
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY, Rewriter
-from fuseline.engine.training.differentiable import has_gradient, nodes_on_gradient_path, qualified
+from fuseline.engine.training.differentiable import has_gradient, qualified
 
 __all__ = ["CheckTrainable"]
 
@@ -24,7 +25,7 @@ class CheckTrainable(Pass):
     ensures = (Property.TRAINABLE,)
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        path = nodes_on_gradient_path(model)
+        path = rewriter.analysis(Learns).nodes
         rewriter.count("nodes on the path", len(path))
         missing = [node for node in path if not has_gradient(node)]
         if missing:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from fuseline.engine.analysis import ancestors
 from fuseline.engine.facts import GraphOptimizer
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
@@ -133,21 +134,10 @@ def _after_all_outputs(
 
     The optimizer overwrites parameters that such an output may still have to read.
     """
-    needed = _ancestors(gradients)
+    needed = ancestors(gradients)
     for output in [o for o in graph.outputs if o not in needed and o not in gradients]:
         op = rewriter.builder(graph)
         apply = op.And(apply, op.GreaterOrEqual(op.Size(output), 0))
         rewriter.append(graph, op.nodes)
         op.nodes[-1].metadata_props[names.WAITS_FOR] = str(output.name)
     return apply
-
-
-def _ancestors(values: list[ir.Value]) -> set[ir.Value]:
-    pending, seen = list(values), set(values)
-    while pending:
-        producer = pending.pop().producer()
-        for value in producer.inputs if producer is not None else ():
-            if value is not None and value not in seen:
-                seen.add(value)
-                pending.append(value)
-    return seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Positions
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard
@@ -23,8 +24,8 @@ class NativeWeightGradient(Pass):
     phase = "post-gradient"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        position = {node: index for index, node in enumerate(model.graph)}
-        for node in list(position):
+        position = rewriter.analysis(Positions)
+        for node in list(model.graph):
             if node.op_type != "Gemm" or not is_standard(node) or not _is_weight_gradient(node):
                 continue
             if rewriter.permit(node, self.summary()):

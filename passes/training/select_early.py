@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Positions
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.builder import Attribute
 from fuseline.engine.rewriting.positionwise import Axes, needed
-from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow, positions
+from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of
 
@@ -34,7 +35,7 @@ class SelectEarly(Pass):
     whole_attention: bool = False
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        position = positions(model)
+        position = rewriter.analysis(Positions)
         for node in list(position):
             if node.op_type != "Gather" or not is_standard(node):
                 continue
@@ -43,7 +44,7 @@ class SelectEarly(Pass):
                 rewriter.reject(node, selection)
             elif rewriter.permit(node, self.summary()):
                 _Mover(model, rewriter, selection).move()
-                position = positions(model)
+                position = rewriter.analysis(Positions)
         return rewriter.changes
 
 

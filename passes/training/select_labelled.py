@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.analysis import Positions
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.positionwise import Axes
-from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow, positions
+from fuseline.engine.rewriting.region import MOVES_DATA, Region, grow
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.rewriting.rowwise import columns, is_linear, row_operands
 
@@ -31,7 +32,7 @@ class SelectLabelled(Pass):
     phase = "pre-gradient"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        position = positions(model)
+        position = rewriter.analysis(Positions)
         for node in list(position):
             if node.op_type != "SoftmaxCrossEntropyLoss" or not is_standard(node):
                 continue
@@ -40,7 +41,7 @@ class SelectLabelled(Pass):
                 rewriter.reject(node, region)
             elif rewriter.permit(node, self.summary()):
                 _Mover(model, rewriter, region).move()
-                position = positions(model)
+                position = rewriter.analysis(Positions)
         return rewriter.changes
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from fuseline.engine import runtime
+from fuseline.engine.analysis import ancestors
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import read_by
 from fuseline.tools.trainer.variants import OBJECTIVE, OWN_LOSS, output_gradient
@@ -26,9 +27,9 @@ def cut(model: Model) -> tuple[Model, Model]:
     outputs = [v for v in graph.outputs if output_gradient(v.name or "") in seeds or v.name == OWN_LOSS]
     updates = [v for v in graph.outputs if v.name in model.facts.training.updates]
     gradients = [v for v in graph.outputs if v not in outputs and v not in updates and v.name != OBJECTIVE]
-    first = _ancestors([*outputs, *updates])
-    second = _ancestors(gradients) - first
-    second |= {n for n in _ancestors(gradients) if n.op_type == "Constant"}
+    first = _makers([*outputs, *updates])
+    second = _makers(gradients) - first
+    second |= {n for n in _makers(gradients) if n.op_type == "Constant"}
     crossing = [v.name for v in _crossing(first, second) if v.name]
     _keep_forward(forward, _names(first), _names([*outputs, *updates]), crossing)
     # Gradient nodes carry no types; ONNX Runtime infers those of the forward part.
@@ -49,16 +50,9 @@ _TYPES = {
 }
 
 
-def _ancestors(values: Iterable[ir.Value]) -> set[ir.Node]:
-    pending = [v.producer() for v in values]
-    seen: set[ir.Node] = set()
-    while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        pending.extend(v.producer() for v in read_by(node))
-    return seen
+def _makers(values: Iterable[ir.Value]) -> set[ir.Node]:
+    """The nodes that the values are computed by."""
+    return {node for value in ancestors(values) if (node := value.producer()) is not None}
 
 
 def _crossing(first: set[ir.Node], second: set[ir.Node]) -> list[ir.Value]:
