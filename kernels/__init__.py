@@ -1,6 +1,5 @@
 """Native operators for training on ONNX Runtime: domain ``fuseline``, one shared library, no torch needed."""
 
-from fuseline.engine import operators
 from fuseline.kernels.loader import (
     KernelsMissing,
     available,
@@ -11,7 +10,7 @@ from fuseline.kernels.loader import (
 )
 from fuseline.kernels.operator import DOMAIN, VERSION, GradientNode, Operator, Port
 from fuseline.kernels.ops import OPERATORS
-from fuseline.kernels.records import record_of
+from fuseline.kernels.records import register_records
 
 __all__ = [
     "DOMAIN",
@@ -30,4 +29,4 @@ __all__ = [
 
 # Every pass knows the operators from now on, every session where they are built, and the gradient builder
 # their gradients.
-operators.register(*(record_of(operator) for operator in OPERATORS.values()))
+register_records()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 from fuseline.engine.operators import Operator as Record
-from fuseline.engine.operators import Trait
+from fuseline.engine.operators import Trait, register
 from fuseline.engine.operators import gradient as gradients
 from fuseline.engine.operators.evaluation import Made, Operands
 from fuseline.kernels.loader import library_path
 from fuseline.kernels.operator import DOMAIN, Operator
+from fuseline.kernels.ops import OPERATORS
 from fuseline.kernels.ops.optimizer import OPTIMIZER_OPERATORS
 
-__all__ = ["record_of"]
+__all__ = ["record_of", "register_records"]
+
+
+@functools.cache
+def register_records() -> None:
+    """Once per process, under whatever name the package is imported: others look for a `kernels` too."""
+    register(*(record_of(operator) for operator in OPERATORS.values()))
 
 
 def record_of(operator: Operator) -> Record:
