@@ -21,7 +21,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.families import Family, family_of
 from fuseline.exporters.inputs import Input, sample
-from fuseline.exporters.planning import EXAMPLE_SIZES, Plan
+from fuseline.exporters.planning import EXAMPLE_SIZES, Case, Plan
 from fuseline.exporters.sources import Source
 from fuseline.exporters.wrapper import Wrapper
 
@@ -30,7 +30,7 @@ __all__ = ["decoder_plan", "encoder_plan"]
 #: (batch, new tokens, past tokens, source tokens), all different in the example.
 _EXAMPLE = (3, 4, 5, 7)
 #: A prompt, a decoding step, and several tokens after a past.
-_CHECKED = ((1, 6, 0, 9), (2, 1, 7, 5), (4, 3, 2, 8))
+_CASES = tuple(Case(sizes, "left") for sizes in ((1, 6, 0, 9), (2, 1, 7, 5), (4, 3, 2, 8)))
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def decoder_plan(source: Source) -> Plan:
     wrapper: Wrapper = (_EncodedDecoder if encoded else _CausalDecoder)(model, names, len(own))
     declared = tuple(inputs)
 
-    def make_batch(sizes: tuple[int, ...], seed: int) -> dict[str, Tensor]:
-        return _decoder_batch(declared, sizes, config, seed)
+    def make_batch(case: Case, seed: int) -> dict[str, Tensor]:
+        return _decoder_batch(declared, case.sizes, config, seed)
 
-    return Plan(wrapper, declared, family, False, make_batch, _EXAMPLE, _CHECKED)
+    return Plan(wrapper, declared, family, False, make_batch, _EXAMPLE, _CASES)
 
 
 def encoder_plan(source: Source) -> Plan:
@@ -78,8 +78,8 @@ def encoder_plan(source: Source) -> Plan:
     inputs = family.inputs(model, task, train=False)
     wrapper = _Encoder(model, [item.name for item in inputs])
 
-    def make_batch(sizes: tuple[int, ...], seed: int) -> dict[str, Tensor]:
-        return sample(inputs, family.sizes(sizes[0], sizes[1]), config, seed)
+    def make_batch(case: Case, seed: int) -> dict[str, Tensor]:
+        return sample(inputs, family.sizes(*case.sizes), config, seed, case.padding)
 
     return Plan(wrapper, inputs, family, False, make_batch, EXAMPLE_SIZES)
 

@@ -78,10 +78,10 @@ def export_plan(plan: Plan, source: Source, *, opset: int, check: bool, clock: C
 
 
 def _graph_of(plan: Plan, opset: int, clock: Clock) -> ir.Model:
-    example = plan.batch(plan.example_sizes)
+    example = plan.example()
     with plan.tracing():
         with clock.phase("trace"):
-            program = trace(plan.wrapper, plan.inputs, example)
+            program = trace(plan.wrapper, plan.inputs, example, train=plan.train)
         with clock.phase("translate"):
             names = [item.name for item in plan.inputs]
             return translate(program, plan.wrapper, names, plan.wrapper.output_names, opset)
@@ -92,7 +92,7 @@ def _finish(graph: ir.Model, plan: Plan, source: Source) -> Model:
     prefix = "model."
     outputs = plan.wrapper.output_names
     updates = {name: name.removesuffix(UPDATED) for name in outputs if name.endswith(UPDATED)}
-    parameters = map_parameters(graph, plan.model, prefix=prefix)
+    parameters = map_parameters(graph, plan.model, prefix=prefix, written=updates.values())
     record_provenance(graph, prefix=prefix, root=source.label)
     name_axes(graph, plan.inputs)
     switched = install_switch(graph)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-__all__ = ["explain"]
+from torch import fx
+
+__all__ = ["explain", "frame_of"]
 
 _USER_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
 _MISSING_OPERATOR = re.compile(r"OpOverload\(op='([\w.]+)'", re.ASCII)
@@ -41,6 +43,11 @@ def explain(error: BaseException, traces: Mapping[str, str]) -> tuple[str, str]:
         )
     first = next((line.strip() for line in str(chain[-1]).splitlines() if line.strip()), "no message")
     return f"{type(chain[-1]).__name__}: {first[:300]}{where}", "see the log for the place in the model"
+
+
+def frame_of(node: fx.Node) -> str:
+    """Where the model's code makes a traced node, as ` at file:line`, or nothing."""
+    return _place(_frames_in(node.meta.get("stack_trace") or ""))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -7,17 +7,19 @@ example that torch traces, the dynamic axes of the graph and every batch that a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["IGNORE_INDEX", "Input", "Sizes", "fill_names", "sample"]
+__all__ = ["IGNORE_INDEX", "Input", "Padding", "Sizes", "fill_names", "sample"]
 
 IGNORE_INDEX = -100
 
 Sizes = Mapping[str, int]
+#: On which side the shorter rows of a batch are filled up.
+Padding = Literal["none", "left", "right"]
 Batch = dict[str, Tensor]
 Fill = Callable[["_Context"], Tensor]
 
@@ -49,6 +51,7 @@ class _Context:
     config: Any
     made: Batch
     rng: torch.Generator
+    padding: Padding
 
     def integers(self, low: int, high: int) -> Tensor:
         return torch.randint(low, max(high, low + 1), self.shape, generator=self.rng)
@@ -62,12 +65,14 @@ class _Context:
         return default
 
 
-def sample(inputs: Sequence[Input], sizes: Sizes, config: Any = None, seed: int = 0) -> Batch:
-    """A random batch: one tensor per input, the same for the same seed and sizes."""
+def sample(
+    inputs: Sequence[Input], sizes: Sizes, config: Any = None, seed: int = 0, padding: Padding = "right"
+) -> Batch:
+    """A random batch: one tensor per input, the same for the same seed, sizes and padding."""
     rng = torch.Generator().manual_seed(seed)
     made: Batch = {}
     for item in inputs:
-        made[item.name] = _FILLS[item.fill](_Context(item.shape(sizes), config, made, rng))
+        made[item.name] = _FILLS[item.fill](_Context(item.shape(sizes), config, made, rng, padding))
     _pad(made, config)
     return made
 
@@ -97,12 +102,15 @@ def _tokens(context: _Context) -> Tensor:
 
 
 def _mask(context: _Context) -> Tensor:
-    """Right padding: the first row is full, the others end somewhere in their second half."""
+    """The first row is full; the others are at least half as long, and filled up on one side."""
+    if context.padding == "none":
+        return torch.ones(context.shape, dtype=torch.int64)
     length = context.shape[-1]
     rows = torch.Size(context.shape[:-1]).numel()
     lengths = torch.randint((length + 1) // 2, length + 1, (rows,), generator=context.rng)
     lengths[0] = length
-    mask = torch.arange(length)[None, :] < lengths[:, None]
+    places = torch.arange(length) if context.padding == "right" else torch.arange(length).flip(0)
+    mask = places[None, :] < lengths[:, None]
     return mask.long().reshape(context.shape)
 
 
@@ -140,9 +148,9 @@ def _masked_tokens(context: _Context) -> Tensor:
 
 
 def _target_tokens(context: _Context) -> Tensor:
-    """Target sentences whose tails, except the first row's, are padding."""
+    """Target sentences whose tails, except the first row's, are padding; labels are padded on the right."""
     ids = context.integers(5, context.setting("vocab_size", 32))
-    return torch.where(_mask(context).bool(), ids, IGNORE_INDEX)
+    return torch.where(_mask(replace(context, padding="right")).bool(), ids, IGNORE_INDEX)
 
 
 def _transcript(context: _Context) -> Tensor:

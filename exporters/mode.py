@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from fuseline.engine.model import Model
+from fuseline.engine.operators.gradient import STOP_GRADIENT
 from fuseline.engine.properties import Property
 
 __all__ = ["SWITCH", "install_switch", "to_evaluation", "without_dropout"]
@@ -45,6 +46,8 @@ def to_evaluation(model: Model) -> Model:
     for node in list(copy.graph.all_nodes()):
         if node.op_type == "BatchNormalization" and len(node.outputs) == 3:
             _evaluate_batch_norm(copy, node, updates)
+        elif node.op_type == STOP_GRADIENT and node.inputs[0] is not None:
+            ir.convenience.replace_all_uses_with(node.outputs[0], node.inputs[0])
     kept = [value for value in copy.graph.outputs if value.name not in updates]
     copy.graph.outputs.clear()
     copy.graph.outputs.extend(kept)

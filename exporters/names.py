@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -17,10 +17,13 @@ __all__ = ["map_parameters", "name_axes"]
 _SYMBOL = re.compile(r"\b[a-z]+\d+\b")
 
 
-def map_parameters(model: ir.Model, module: nn.Module, *, prefix: str) -> ParameterMap:
+def map_parameters(
+    model: ir.Model, module: nn.Module, *, prefix: str, written: Collection[str] = ()
+) -> ParameterMap:
     """Name each weight as torch does and record every name it has; tied weights are stored once.
 
-    Torch's exporter keeps a tied weight under any one of its names, so weights are recognised by memory.
+    Torch's exporter keeps a tied weight under any one of its names, so weights are recognised by memory. What
+    nothing reads goes, but a buffer that is `written` has a place even if it is only that.
     """
     graph = model.graph
     found: dict[Any, ir.Value] = {}
@@ -38,7 +41,12 @@ def map_parameters(model: ir.Model, module: nn.Module, *, prefix: str) -> Parame
     mapped = ParameterMap()
     for name, tensor, kind in _named_tensors(module):
         held = found.get(_identity(tensor))
-        if held is not None and not mapped.holds(held.name):
+        if held is None and name in written:
+            content = ir.tensor_adapters.TorchTensor(tensor, name=name)
+            typed = ir.TensorType(content.dtype)
+            held = ir.Value(name=name, const_value=content, type=typed, shape=ir.Shape(tensor.shape))
+            graph.register_initializer(held)
+        elif held is not None and not mapped.holds(held.name):
             _rename(graph, held, name)
         mapped.add(
             Parameter(

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fuseline.exporters.embeddings import plain_embedding
 from fuseline.exporters.inputs import IGNORE_INDEX
 from fuseline.exporters.pooling import plain_max_pool
 from fuseline.exporters.swapping import swapped
@@ -48,6 +49,7 @@ def traceable(model: nn.Module) -> Iterator[None]:
         if model.training:
             stack.enter_context(plain_max_pool())
             stack.enter_context(plain_hardtanh())
+            stack.enter_context(plain_embedding())
         yield
 
 
@@ -148,6 +150,9 @@ def _attention(
     elif attn_mask is not None:
         scores = scores + attn_mask
     weights = F.softmax(scores, dim=-1)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        # A row that sees nothing, as at the places of left padding, attends to nothing at all.
+        weights = torch.where(attn_mask.any(dim=-1, keepdim=True), weights, 0.0)
     if dropout_p > 0.0:
         weights = F.dropout(weights, dropout_p, training=True)
     return torch.matmul(weights, value)

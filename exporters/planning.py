@@ -6,20 +6,20 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.families import Family, family_of
-from fuseline.exporters.inputs import Input, sample
+from fuseline.exporters.inputs import Input, Padding, sample
 from fuseline.exporters.patches import traceable, without_dropout
 from fuseline.exporters.sources import Source, is_transformers
 from fuseline.exporters.swapping import swapped
 from fuseline.exporters.wrapper import Loss, ModelWrapper, Wrapper
 
-__all__ = ["CHECKED_SIZES", "EXAMPLE_SIZES", "Dynamic", "Plan", "make_plan"]
+__all__ = ["CASES", "EXAMPLE_SIZES", "Case", "Dynamic", "Plan", "make_plan"]
 
 #: True: the axes that the task declares (for a plain module the first of every input); False: none;
 #: or, by input, which axis is called what.
@@ -27,10 +27,22 @@ Dynamic = bool | Mapping[str, Mapping[int, str]]
 
 #: (batch, sequence): nothing is 1 and nothing equals anything else, so that no axis is specialised.
 EXAMPLE_SIZES = (3, 7)
-#: Shapes that a check runs: each differs from the example in every axis, and one has batch 1.
-CHECKED_SIZES = ((1, 12), (4, 9), (2, 6))
-
 Sizes = tuple[int, ...]
+
+
+class Case(NamedTuple):
+    """A batch that a check runs: its sizes, and the side on which its shorter rows are padded."""
+
+    sizes: Sizes
+    padding: Padding
+
+    @property
+    def seed(self) -> int:
+        return sum(self.sizes)
+
+
+#: Each differs from the example in every axis, one has batch 1; rows are padded left, right and not at all.
+CASES = (Case((1, 12), "none"), Case((4, 9), "right"), Case((2, 6), "left"))
 
 
 @dataclass
@@ -41,9 +53,9 @@ class Plan:
     inputs: tuple[Input, ...]
     family: Family
     train: bool
-    make_batch: Callable[[Sizes, int], dict[str, Tensor]]
+    make_batch: Callable[[Case, int], dict[str, Tensor]]
     example_sizes: Sizes = EXAMPLE_SIZES
-    checked_sizes: tuple[Sizes, ...] = CHECKED_SIZES
+    cases: tuple[Case, ...] = CASES
     #: What torch computes, where that is not what is traced.
     reference: Wrapper | None = None
 
@@ -51,9 +63,48 @@ class Plan:
     def model(self) -> nn.Module:
         return self.wrapper.model
 
-    def batch(self, sizes: Sizes, seed: int = 0) -> list[Tensor]:
-        made = self.make_batch(sizes, seed)
+    def example(self) -> list[Tensor]:
+        """The batch that is traced."""
+        return self._ordered(self.make_batch(Case(self.example_sizes, "right"), 0))
+
+    def checked(self) -> Iterator[list[Tensor]]:
+        """The batches that a check runs; where nothing may change there is one."""
+        cases = self.cases if any(item.dynamic for item in self.inputs) else self.cases[:1]
+        for case in cases:
+            yield self._ordered(self.make_batch(case, case.seed))
+
+    def _ordered(self, made: Mapping[str, Tensor]) -> list[Tensor]:
         return [made[item.name] for item in self.inputs]
+
+    def __post_init__(self) -> None:
+        moving = self._moving_buffers() if self.train else ()
+        for wrapper in (self.wrapper, self.reference):
+            if wrapper is not None:
+                wrapper.moving = moving
+
+    def _moving_buffers(self) -> tuple[str, ...]:
+        """The buffers that one call moves: running statistics, spectral norm's vectors, an average."""
+        if not any(True for _ in self.model.buffers()):
+            return ()
+        with torch.no_grad(), self._as_torch_runs():
+            before = {
+                name: (value, value.clone(), value._version) for name, value in self.model.named_buffers()
+            }
+            self._outputs(self.example())
+            after = dict(self.model.named_buffers())
+            replaced = [name for name, (value, _, _) in before.items() if after.get(name) is not value]
+            # Not every operator of torch counts what it writes, and not all that is written differs.
+            moved = [
+                name
+                for name, (value, old, version) in before.items()
+                if value._version != version or not torch.equal(value, old)
+            ]
+        if replaced:
+            raise ExportError(
+                f"{type(self.model).__name__} puts a new tensor in place of its buffer {replaced[0]}",
+                hint="write into the buffer instead: buffer.copy_(new)",
+            )
+        return tuple(moved)
 
     def notes(self) -> list[str]:
         """What the graph does not do although the model, trained by torch, would."""
@@ -96,23 +147,28 @@ class Plan:
 
     @contextmanager
     def _as_torch_runs(self) -> Iterator[None]:
-        """Running statistics move inside; the user's model is then as it was."""
-        buffers = {name: value.clone() for name, value in self.model.named_buffers()}
-        with self._mode(), without_dropout(self.model):
-            yield
-        with torch.no_grad():
-            for name, value in self.model.named_buffers():
-                value.copy_(buffers[name])
+        """Buffers move inside, and random numbers are drawn; afterwards all is as it was."""
+        buffers = [(value, value.clone()) for value in self.model.buffers()]
+        try:
+            with self._mode(), without_dropout(self.model), torch.random.fork_rng(devices=[]):
+                yield
+        finally:
+            with torch.no_grad():
+                for value, before in buffers:
+                    value.copy_(before)
 
     @contextmanager
     def _mode(self) -> Iterator[None]:
-        was_training = self.model.training
+        """The mode in which the model is traced; parts that are in another one (`norm.eval()`) stay so."""
+        modes = [(module, module.training) for module in self.model.modules()]
         with _configured(self.model, {**_settings(self.model, self.train), **self.family.disabled}):
-            self.model.train(self.train)
+            if self.model.training != self.train:
+                self.model.train(self.train)
             try:
                 yield
             finally:
-                self.model.train(was_training)
+                for module, training in modes:
+                    module.training = training
 
 
 def make_plan(
@@ -169,8 +225,8 @@ def _for_transformers(source: Source, train: bool, dynamic: Dynamic, loss: Loss 
     )
     reference = ModelWrapper(module, names, task.outputs, arguments=arguments, loss=loss, with_loss=train)
 
-    def make_batch(sizes: Sizes, seed: int) -> dict[str, Tensor]:
-        return sample(inputs, family.sizes(*sizes), config, seed)
+    def make_batch(case: Case, seed: int) -> dict[str, Tensor]:
+        return sample(inputs, family.sizes(*case.sizes), config, seed, case.padding)
 
     return Plan(wrapper, inputs, family, train, make_batch, reference=reference)
 
@@ -223,15 +279,16 @@ def _named(module: nn.Module, given: Any) -> dict[str, Tensor]:
 def _from_example(
     source: Source, example: dict[str, Tensor], train: bool, dynamic: Dynamic, loss: Loss | None
 ) -> Plan:
-    if train and loss is None and not is_transformers(source.module):
-        raise ExportError(
-            f"training {source.label} needs a loss", hint="give loss=(output, **labels) -> scalar"
-        )
     axes = {name: _axes(name, value, dynamic) for name, value in example.items()}
     inputs = tuple(Input(name, axes[name], "given") for name in example)
     accepted = inspect.signature(source.module.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
-    for_loss = [n for n in example if n not in accepted and not takes_any] if loss is not None else []
+    for_loss = [n for n in example if n not in accepted and not takes_any]
+    if for_loss and loss is None:
+        raise ExportError(
+            f"{source.label} takes no input called {for_loss[0]!r}",
+            hint="give loss=(output, **labels) -> scalar, which is called with what the model does not take",
+        )
     wrapper = ModelWrapper(
         source.module,
         list(example),
@@ -242,8 +299,8 @@ def _from_example(
         with_loss=train,
     )
 
-    def make_batch(sizes: Sizes, seed: int) -> dict[str, Tensor]:
-        return {item.name: _resized(example[item.name], item, sizes) for item in inputs}
+    def make_batch(case: Case, seed: int) -> dict[str, Tensor]:
+        return {item.name: _resized(example[item.name], item, case.sizes) for item in inputs}
 
     return Plan(wrapper, inputs, family_of(getattr(source.module, "config", None)), train, make_batch)
 

@@ -8,31 +8,50 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import onnx_ir as ir
 import torch
 from torch import Tensor, nn
 
+from fuseline.exporters.custom_functions import check_linear, traced_functions
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.failures import explain
+from fuseline.exporters.hooks import check_backward_hooks, refused_tensor_hooks
 from fuseline.exporters.inputs import Input
+from fuseline.exporters.stop_gradients import inference_mode_as_no_grad, keep_stops, stop_translations
 from fuseline.exporters.translations import training_translations
 
 __all__ = ["trace", "translate"]
 
 
 def trace(
-    module: nn.Module, inputs: Sequence[Input], example: Sequence[Tensor]
+    module: nn.Module, inputs: Sequence[Input], example: Sequence[Tensor], *, train: bool
 ) -> torch.export.ExportedProgram:
-    """Run torch.export with exactly the dynamic axes that the inputs declare."""
+    """Run torch.export with exactly the dynamic axes that the inputs declare.
+
+    With `train`, autograd's meaning is kept: where gradients stop, and backwards that are the model's own.
+    """
     dynamic = torch.export.Dim.DYNAMIC
     shapes = tuple(dict.fromkeys(item.dynamic, dynamic) for item in inputs)
     # Without size-obliviousness an axis that ever meets a 1 is specialised.
     oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     with _quiet(), oblivious, _failing_readably(module):
-        return torch.export.export(module, tuple(example), dynamic_shapes=(shapes,), strict=False)
+        with _autograd_kept(module) if train else nullcontext():
+            program = torch.export.export(module, tuple(example), dynamic_shapes=(shapes,), strict=False)
+        if train:
+            check_linear(program)
+            keep_stops(program)
+        return program
+
+
+@contextmanager
+def _autograd_kept(module: nn.Module) -> Iterator[None]:
+    """While tracing for training: own backwards become part of the graph, gradient hooks an error."""
+    check_backward_hooks(module)
+    with torch.enable_grad(), refused_tensor_hooks(), traced_functions(), inference_mode_as_no_grad():
+        yield
 
 
 def translate(
@@ -51,7 +70,7 @@ def translate(
             opset_version=opset,
             input_names=list(inputs),
             output_names=list(outputs),
-            custom_translation_table=training_translations(),
+            custom_translation_table={**training_translations(), **stop_translations()},
             verbose=False,
         )
     assert result is not None

@@ -114,12 +114,10 @@ def _weights_to_inputs(model: ir.Model) -> dict[str, Array]:
 
 
 def check(model: Model, plan: Plan) -> CheckReport:
-    """Compare graph and torch on every shape. Dropout passes through on both sides."""
+    """Compare graph and torch on every shape and side of padding. Dropout passes through on both sides."""
     runner = Runner(without_dropout(model))
     checks: list[Check] = []
-    sizes = plan.checked_sizes
-    for size in sizes if any(item.dynamic for item in plan.inputs) else sizes[:1]:
-        batch = plan.batch(size, seed=sum(size))
+    for batch in plan.checked():
         expected = plan.expected(batch)
         feeds = {item.name: value.numpy() for item, value in zip(plan.inputs, batch, strict=True)}
         actual = runner(feeds, list(expected))
@@ -138,8 +136,7 @@ def check_gradients(plan: Plan, run: Callable[[dict[str, Array]], Mapping[str, A
     The report holds the worst parameter of each shape.
     """
     checks: list[Check] = []
-    for size in plan.checked_sizes if any(item.dynamic for item in plan.inputs) else plan.checked_sizes[:1]:
-        batch = plan.batch(size, seed=sum(size))
+    for batch in plan.checked():
         expected = plan.expected_gradients(batch)
         largest = max(float(g.abs().max()) for g in expected.values())
         feeds = {item.name: value.numpy() for item, value in zip(plan.inputs, batch, strict=True)}

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fuseline.exporters.errors import ExportError
 
@@ -33,6 +32,8 @@ class Wrapper(nn.Module):
         super().__init__()
         self.model = model
         self.input_names = list(inputs)
+        #: Buffers that a call moves: a graph cannot keep them, so their new values are results as well.
+        self.moving: tuple[str, ...] = ()
         self._seen = _Seen()
 
     @property
@@ -42,7 +43,8 @@ class Wrapper(nn.Module):
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         named = self.compute(dict(zip(self.input_names, values, strict=True)))
-        named |= _updated_statistics(self.model)
+        buffers = dict(self.model.named_buffers()) if self.moving else {}
+        named |= {name + UPDATED: buffers[name].clone() for name in self.moving}
         self._seen.names = list(named)
         return tuple(named.values())
 
@@ -75,22 +77,25 @@ class ModelWrapper(Wrapper):
     def compute(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         passed = {name: value for name, value in given.items() if name not in self.loss_inputs}
         result = self.model(**passed, **self.arguments)
-        named = self._select(result, given)
-        return {"loss": self._loss(result, given), **named} if self.with_loss else named
+        if not self.with_loss:
+            return self._select(result, given)
+        loss = self._loss(result, given)
+        others = {n: v for n, v in self._select(result, given).items() if v is not loss}
+        # A few models give one element in a row.
+        return {"loss": loss if loss.dim() == 0 else loss.reshape(()), **others}
 
     def _loss(self, result: Any, given: Mapping[str, Tensor]) -> Tensor:
-        loss: Tensor | None
+        """The user's loss, or what the model itself returns as one: `loss`, or a first, single number."""
         if self.user_loss is not None:
-            loss = self.user_loss(result, **{name: given[name] for name in self.loss_inputs})
-        else:
-            loss = getattr(result, "loss", None)
-        if loss is None:
-            raise ExportError(
-                f"{type(self.model).__name__} returned no loss",
-                hint="give a loss: a callable (output, **labels) -> scalar",
-            )
-        # A few models give one element in a row.
-        return loss if loss.dim() == 0 else loss.reshape(())
+            return self.user_loss(result, **{name: given[name] for name in self.loss_inputs})
+        found = result["loss"] if isinstance(result, Mapping) and "loss" in result else result
+        found = found[0] if isinstance(found, (tuple, list)) and found else found
+        if isinstance(found, Tensor) and found.is_floating_point() and found.numel() == 1:
+            return found
+        raise ExportError(
+            f"{type(self.model).__name__} returned no loss",
+            hint="give a loss: a callable (output, **labels) -> scalar",
+        )
 
     def _select(self, result: Any, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if isinstance(result, Tensor):
@@ -112,13 +117,3 @@ def _pool(hidden: Tensor, given: Mapping[str, Tensor]) -> Tensor:
     mask = given["attention_mask"].unsqueeze(-1).to(hidden.dtype)
     mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
     return torch.nn.functional.normalize(mean, dim=-1)
-
-
-def _updated_statistics(model: nn.Module) -> dict[str, Tensor]:
-    """The running statistics as a training forward leaves them; a graph can only return, not keep them."""
-    found: dict[str, Tensor] = {}
-    for path, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.training and module.track_running_stats:
-            for name, buffer in module.named_buffers(prefix=path, recurse=False):
-                found[name + UPDATED] = buffer.clone()
-    return found

@@ -10,6 +10,7 @@ from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators import evaluation as by_numpy
 from fuseline.engine.operators.gradient import (
     BUILT_IN,
+    STOP_GRADIENT,
     Defined,
     Gradient,
     GradientNode,
@@ -100,6 +101,7 @@ _ARITHMETIC = (
 _FUNCTIONS = (
     _each("Identity", traits=_EACH | Trait.MOVES | Trait.VIEW, gradient=BUILT_IN, cost=costs.nothing,
           evaluate=by_numpy.identity, content=content.same),
+    _each(STOP_GRADIENT, traits=_EACH | Trait.DISCRETE, cost=costs.nothing, evaluate=by_numpy.identity),
     _each("Neg", gradient=BUILT_IN, evaluate=by_numpy.unary(np.negative)),
     _each("Abs", gradient=BUILT_IN, evaluate=by_numpy.unary(np.abs)),
     _each("Sign", gradient=_FLAT),

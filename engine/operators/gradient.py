@@ -5,7 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["BUILT_IN", "BuiltIn", "Defined", "Gradient", "GradientNode", "NoGradient", "Prepared", "defined"]
+__all__ = [
+    "BUILT_IN",
+    "STOP_GRADIENT",
+    "BuiltIn",
+    "Defined",
+    "Gradient",
+    "GradientNode",
+    "NoGradient",
+    "Prepared",
+    "defined",
+]
+
+STOP_GRADIENT = "OptionalGetElement"
+"""The identity through which no gradient flows.
+
+On a tensor ONNX defines it as the identity; every runtime has it, and no exporter emits it for anything
+else, so that no rewrite of real identities can take it away.
+"""
 
 
 @dataclass(frozen=True)

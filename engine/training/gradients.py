@@ -15,6 +15,7 @@ from fuseline.engine.analysis.reads import ancestors
 from fuseline.engine.errors import ModelError, PassError
 from fuseline.engine.model import Model
 from fuseline.engine.operators import libraries
+from fuseline.engine.operators.gradient import STOP_GRADIENT
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.training.definitions import register_definitions
 
@@ -71,13 +72,14 @@ def build_gradients(model: Model, *, trainable: Sequence[str] | None = None) -> 
 
 
 def reachable_values(model: Model, output: str) -> set[str]:
-    """The names of all values that `output` is computed from."""
-    found = ancestors(v for v in model.graph.outputs if v.name == output)
+    """The names of all values that `output` is computed from, other than through a stopped gradient."""
+    outputs = [v for v in model.graph.outputs if v.name == output]
+    found = ancestors(outputs, until=lambda node: node.op_type == STOP_GRADIENT)
     return {v.name for v in found if v.name}
 
 
 def _stripped(model: Model) -> ir.Model:
-    """The forward graph with parameters and large constants as inputs."""
+    """The forward graph with parameters and large constants as inputs, and what is stopped too: cut off."""
     copy = model.ir.clone()
     graph = copy.graph
     for name, value in list(graph.initializers.items()):
@@ -89,7 +91,19 @@ def _stripped(model: Model) -> ir.Model:
         value.const_value = None
         if not value.is_graph_input():
             graph.inputs.append(value)
+    for node in [n for n in graph if n.op_type == STOP_GRADIENT]:
+        _cut(graph, node)
     return copy
+
+
+def _cut(graph: ir.Graph, stop: ir.Node) -> None:
+    """Make the output of a node an input of the graph."""
+    source, old = stop.inputs[0], stop.outputs[0]
+    assert source is not None
+    fed = ir.Value(name=old.name, type=old.type or source.type, shape=old.shape or source.shape)
+    old.replace_all_uses_with(fed, replace_graph_outputs=True)
+    graph.remove(stop, safe=True)
+    graph.inputs.append(fed)
 
 
 def _build(forward: ir.Model, loss: str, names: Sequence[str]) -> ir.Model:

@@ -16,7 +16,8 @@ class RemoveUnused(Pass):
     """nodes, initializers and functions that no output needs → gone
 
     The interface stays: graph inputs and outputs are kept whether used or not, and so are the default values
-    of inputs. A trainable parameter that nothing uses leaves the graph but keeps its place in the map.
+    of inputs, and buffers that are only written. A trainable parameter that nothing uses leaves the graph but
+    keeps its place in the map.
     """
 
     name = "remove-unused"
@@ -42,8 +43,9 @@ def _remove_nodes(graph: ir.Graph, rewriter: Rewriter) -> None:
 
 
 def _remove_initializers(model: Model, graph: ir.Graph, rewriter: Rewriter) -> None:
+    written = set(model.facts.training.updates.values())
     for name, value in list(graph.initializers.items()):
-        if value.uses() or value.is_graph_input() or value.is_graph_output():
+        if name in written or value.uses() or value.is_graph_input() or value.is_graph_output():
             continue
         if rewriter.permit(name, "initializer is not used"):
             del graph.initializers[name]

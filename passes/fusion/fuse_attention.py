@@ -50,6 +50,7 @@ class FuseAttention(AttentionFusion):
         layout: int,
         form: int,
         context: Context,
+        visible: ir.Value | None = None,
         shape: ir.Value | None = None,
     ) -> ir.Value:
         batch, heads, queries, _ = dims_of(q) or ()
@@ -71,6 +72,8 @@ class FuseAttention(AttentionFusion):
         )
         width = (dims_of(v) or ())[3]
         assert isinstance(width, int)
+        if visible is not None:
+            y = op.Where(op.Squeeze(visible, [1]), y, 0.0)
         if form == 0 and len(dims_of(context.match.root.outputs[0]) or ()) == 3:
             return y
         if form == 0:

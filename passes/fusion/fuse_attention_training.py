@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -28,6 +29,19 @@ class FuseAttentionTraining(AttentionFusion):
     phase: ClassVar[Phase] = "pre-gradient"
     produces: ClassVar[tuple[str, ...]] = ("FusedAttention",)
 
+    def check(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int, context: Context
+    ) -> str | None:
+        captures = context.match.captures
+        replaced = [captures[name] for name in ("keep", "drop") if captures.get(name) is not None]
+        if replaced and captures.get("visible") is None:
+            if not 2 <= len(dims_of(replaced[0]) or ()) <= 4:
+                return f"the mask {replaced[0].name!r} has the shape {dims_of(replaced[0])}"
+            bias = captures.get("bias")
+            if bias is not None and _learns(context, bias):
+                return f"{bias.name!r} is learned, but gets no gradient where its scores are replaced"
+        return super().check(q, k, v, layout, form, context)
+
     def replace(
         self,
         op: Builder,
@@ -42,6 +56,7 @@ class FuseAttentionTraining(AttentionFusion):
         keep: ir.Value | None = None,
         drop: ir.Value | None = None,
         lowest: ir.Value | None = None,
+        visible: ir.Value | None = None,
         ratio: ir.Value | None = None,
         training: ir.Value | None = None,
         shape: ir.Value | None = None,
@@ -49,8 +64,13 @@ class FuseAttentionTraining(AttentionFusion):
         query = heads_after(op, q)
         key = k if layout == HEADS_LAST else heads_after(op, unrepeated(k))
         value = heads_after(op, unrepeated(v))
+        if (keep is not None or drop is not None) and visible is None:
+            query = _gated(op, query, keep, drop)
         if keep is not None or drop is not None:
             mask = op.Where(keep, 0.0, lowest) if keep is not None else op.Where(drop, lowest, 0.0)
+        if visible is not None:
+            # The kernel gives a row whose scores are all −∞ no weights and no gradient.
+            mask = op.Where(visible, 0.0 if mask is None else mask, -math.inf)
         masks, biases = _sort(context, [x for x in (mask, bias) if x is not None])
         rate, seed, stream = dropout_inputs(op, context, ratio, training)
         y = native(
@@ -69,6 +89,20 @@ class FuseAttentionTraining(AttentionFusion):
         if form == 0:
             return op.Reshape(y, shape)
         return y if form == 1 else op.Transpose(y, perm=(0, 2, 1, 3))
+
+
+def _gated(op: Builder, query: ir.Value, keep: ir.Value | None, drop: ir.Value | None) -> ir.Value:
+    """The query [B,S,H,D] with rows of zeros where all scores are replaced.
+
+    The kernel adds its mask, and an added number lets the gradient pass. Of a row that sees nothing a zero
+    query leaves the weights as they are, and gives neither itself nor a key any gradient.
+    """
+    chosen = keep if keep is not None else op.Not(drop)
+    rank = len(dims_of(chosen) or ())
+    chosen = op.Cast(chosen, to=ir.DataType.FLOAT.value)
+    chosen = op.Unsqueeze(chosen, list(range(4 - rank))) if rank < 4 else chosen
+    seen = op.Transpose(op.ReduceMax(chosen, [3], keepdims=1), perm=(0, 2, 1, 3))
+    return op.Mul(query, seen)
 
 
 def _sort(context: Context, added: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:

@@ -30,10 +30,12 @@ def scaled(op: Op, x: Term, factor: Term, divisor: Term | None = None) -> Term:
     return op.one_of(*ways)
 
 
-def weights(op: Op, scores: Term, ratio: Term, training: Term) -> Term:
-    """Softmax, with what exporters put behind it: a guard against NaN, a cast, dropout."""
+def weights(op: Op, scores: Term, visible: Term, ratio: Term, training: Term) -> Term:
+    """Softmax, with what exporters put behind it: a guard for rows that see nothing, a cast, dropout."""
     soft = op.Softmax(scores, axis=-1)
-    guarded = op.one_of(op.Where(op.IsNaN(soft, _label="guard"), 0.0, soft), soft)
+    guarded = op.one_of(
+        op.Where(op.IsNaN(soft, _label="guard"), 0.0, soft), op.Where(visible, soft, 0.0), soft
+    )
     cast = op.optional(op.Cast, guarded)
     return op.one_of(op.Dropout(cast, ratio, training), op.Dropout(cast, ratio), cast)
 
@@ -69,6 +71,7 @@ class AttentionFusion(Fusion):
         keep: Term,
         drop: Term,
         lowest: Term,
+        visible: Term,
         ratio: Term,
         training: Term,
         to_flat: Term,
@@ -78,7 +81,7 @@ class AttentionFusion(Fusion):
         keys = scaled(op, keys_transposed(op, k, to_flat, from_flat), k_scale)
         scores = scaled(op, op.MatMul(scaled(op, q, q_scale, q_divisor), keys), scale, divisor)
         scores = masked(op, scores, mask, bias, keep, drop, lowest)
-        y = op.MatMul(weights(op, scores, ratio, training), v)
+        y = op.MatMul(weights(op, scores, visible, ratio, training), v)
         swapped = op.Transpose(y, perm=(0, 2, 1, 3))
         return op.one_of(op.Reshape(swapped, shape), swapped, y, pick="form")
 
@@ -97,11 +100,18 @@ class AttentionFusion(Fusion):
         lowest = context.match.captures.get("lowest")
         if lowest is not None and (context.scalar(lowest) or 0.0) > -1e4:
             return f"the scores are masked by {context.scalar(lowest)}, not by a very low number"
+        visible = context.match.captures.get("visible")
+        if visible is not None and not _per_row(dims_of(visible)):
+            return f"{visible.name!r} has the shape {dims_of(visible)}, not one place for each row of scores"
         if layout == FLATTENED and not _flattens_heads(dims_of(context.node("flat").outputs[0]), dims_of(k)):
             return f"{k.name!r} is flattened in an unknown way"
         if form == 0:
             return _check_merge(context, heads * size)
         return None
+
+
+def _per_row(dims: Dims | None) -> bool:
+    return dims is not None and len(dims) == 4 and dims[1] == 1 and dims[3] == 1
 
 
 def _flattens_heads(flat: Dims | None, k: Dims | None) -> bool:
