@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.operators import record
-from fuseline.engine.operators.record import Feed
+from fuseline.engine.operators.operator import Feed
 
 __all__ = ["fixed_content"]
 

@@ -6,8 +6,8 @@ from fuseline.engine.operators.elementwise import ELEMENTWISE
 from fuseline.engine.operators.microsoft import MICROSOFT
 from fuseline.engine.operators.movement import MOVEMENT
 from fuseline.engine.operators.normalization import NORMALIZATION
+from fuseline.engine.operators.operator import Operator, Trait
 from fuseline.engine.operators.products import PRODUCTS
-from fuseline.engine.operators.record import Operator, Trait
 from fuseline.engine.operators.reductions import REDUCTIONS
 from fuseline.engine.operators.registry import libraries, lookup, record, records, register
 

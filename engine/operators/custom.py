@@ -13,7 +13,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.operators.evaluation import Made, Operands
 from fuseline.engine.operators.gradient import Defined, Gradient, GradientNode, NoGradient
-from fuseline.engine.operators.record import Operator, Trait
+from fuseline.engine.operators.operator import Operator, Trait
 
 if TYPE_CHECKING:
     from fuseline.engine.shapes.site import Site, Typing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN, NoGradient
-from fuseline.engine.operators.record import Operator, Trait
+from fuseline.engine.operators.operator import Operator, Trait
 from fuseline.engine.shapes import rules
 
 __all__ = ["EFFECTS"]

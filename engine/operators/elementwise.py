@@ -18,7 +18,7 @@ from fuseline.engine.operators.gradient import (
     Prepared,
     defined,
 )
-from fuseline.engine.operators.record import Operator, Trait
+from fuseline.engine.operators.operator import Operator, Trait
 from fuseline.engine.shapes import dims, rules
 from fuseline.engine.shapes import value_rules as content
 

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from fuseline.engine.shapes.dims import taken
+
 __all__ = [
     "Made",
     "Operands",
@@ -146,7 +148,7 @@ def transpose(o: Operands) -> Made:
 
 def squeeze(o: Operands) -> Made:
     axes = o.integers(1, "axes")
-    return o[0].squeeze(None if axes is None else tuple(axes))
+    return o[0].squeeze(tuple(axes) if axes else None)
 
 
 def unsqueeze(o: Operands) -> Made:
@@ -184,9 +186,12 @@ def slice_(o: Operands) -> Made:
     steps = o.integers(4, "steps") or [1] * len(starts)
     index: list[slice] = [slice(None)] * o[0].ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        stop = None if step < 0 and end < -o[0].shape[axis] else end
-        index[axis] = slice(start, stop, step)
-    return np.ascontiguousarray(o[0][tuple(index)])
+        if not step:
+            return None
+        cut = taken(o[0].shape[axis], start, end, step)
+        # A Python slice counts a stop of −1 from the end.
+        index[axis] = slice(cut.start, cut.stop if cut.stop >= 0 else None, step) if cut else slice(0, 0)
+    return np.array(o[0][tuple(index)], order="C")
 
 
 def split(o: Operands) -> Made:

@@ -7,7 +7,7 @@ from typing import Any
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN
 from fuseline.engine.operators.microsoft_schemas import SCHEMAS
-from fuseline.engine.operators.record import Bound, Operator, Trait
+from fuseline.engine.operators.operator import Bound, Operator, Trait
 from fuseline.engine.shapes import rules, rules_nn, rules_runtime
 
 __all__ = ["MICROSOFT"]

@@ -7,7 +7,7 @@ from typing import Any
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators import evaluation as by_numpy
 from fuseline.engine.operators.gradient import BUILT_IN, GradientNode, NoGradient, Prepared, defined
-from fuseline.engine.operators.record import Bound, Feed, Operator, Trait
+from fuseline.engine.operators.operator import Bound, Feed, Operator, Trait
 from fuseline.engine.shapes import rules
 from fuseline.engine.shapes import value_rules as content
 

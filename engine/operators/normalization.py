@@ -7,7 +7,7 @@ from typing import Any
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN, Prepared
 from fuseline.engine.operators.microsoft_schemas import SCHEMAS
-from fuseline.engine.operators.record import Operator
+from fuseline.engine.operators.operator import Operator
 from fuseline.engine.shapes import rules
 
 __all__ = ["NORMALIZATION"]

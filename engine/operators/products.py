@@ -6,7 +6,7 @@ from typing import Any
 
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN, NoGradient
-from fuseline.engine.operators.record import Operator
+from fuseline.engine.operators.operator import Operator
 from fuseline.engine.shapes import rules, rules_nn
 
 __all__ = ["PRODUCTS"]

@@ -9,7 +9,7 @@ import numpy as np
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators import evaluation as by_numpy
 from fuseline.engine.operators.gradient import BUILT_IN, Gradient, NoGradient, Prepared
-from fuseline.engine.operators.record import Bound, Feed, Operator
+from fuseline.engine.operators.operator import Bound, Feed, Operator
 from fuseline.engine.shapes import rules
 from fuseline.engine.shapes import value_rules as content
 

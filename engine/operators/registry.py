@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from fuseline.engine.errors import FuselineError
-from fuseline.engine.operators.record import Operator, Trait
+from fuseline.engine.operators.operator import Operator, Trait
 
 __all__ = ["libraries", "lookup", "record", "records", "register"]
 

@@ -27,6 +27,7 @@ __all__ = [
     "product",
     "shape_of",
     "subtract",
+    "taken",
     "uncapped",
 ]
 
@@ -170,6 +171,14 @@ def uncapped(dim: Dim) -> str | None:
     """The S of min(limit,S)."""
     found = re.fullmatch(r"min\(\d+,(.+)\)", dim) if isinstance(dim, str) else None
     return found[1] if found is not None else None
+
+
+def taken(size: int, start: int, end: int, step: int) -> range:
+    """The positions that Slice takes of an axis: ONNX clamps as no Python slice does when stepping back."""
+    lowest, highest = (0, size) if step > 0 else (-1, size - 1)
+    first = min(max(start + size if start < 0 else start, 0), highest)
+    last = min(max(end + size if end < 0 else end, lowest), highest)
+    return range(first, last, step)
 
 
 def _sum(left: _Polynomial, right: _Polynomial, sign: int) -> _Polynomial:

@@ -184,7 +184,9 @@ def unsqueeze(site: Site) -> list[Typing]:
 
 def expand(site: Site) -> list[Typing]:
     target = site.values[site.value(1)]
-    return [(site.dtype(), broadcast([site.dims(), target.items]) if target is not None else None)]
+    if target is None or any(isinstance(d, int) and d < 0 for d in target.items):
+        return [(site.dtype(), None)]
+    return [(site.dtype(), broadcast([site.dims(), target.items]))]
 
 
 def constant_of_shape(site: Site) -> list[Typing]:
@@ -194,42 +196,50 @@ def constant_of_shape(site: Site) -> list[Typing]:
 
 
 def slice_(site: Site) -> list[Typing]:
-    data = site.dims()
+    data, bounds = site.dims(), _slice_bounds(site)
     if data is None:
         return [(site.dtype(), None)]
-    if site.opset < 10:
-        attributes = site.node.attributes
-        starts: tuple[int, ...] | None = tuple(attributes.get_ints("starts", ()))
-        ends: Dims | None = tuple(attributes.get_ints("ends", ()))
-        axes = tuple(attributes.get_ints("axes", ())) or tuple(range(len(starts or ())))
-        steps: tuple[int, ...] | None = (1,) * len(axes)
-    else:
-        starts = site.numbers(1)
-        last = site.values[site.value(2)]
-        ends = last.items if last is not None else None
-        if site.value(3) is not None and site.numbers(3) is None:
-            return [(site.dtype(), (None,) * len(data))]
-        axes = site.numbers(3) or tuple(range(len(starts or data)))
-        steps = site.numbers(4) if site.value(4) is not None else (1,) * len(axes)
+    if bounds is None:
+        return [(site.dtype(), (None,) * len(data))]
     made = list(data)
-    for position, axis in enumerate(axes):
-        if starts is None or ends is None or steps is None:
-            made[axis] = None
-        else:
-            made[axis] = _sliced(data[axis], starts[position], ends[position], steps[position])
+    for axis, start, end, step in bounds:
+        made[axis] = _sliced(data[axis], start, end, step)
     return [(site.dtype(), tuple(made))]
 
 
-def _sliced(size: Dim, start: int, end: Dim, step: int) -> Dim:
-    if isinstance(size, int) and isinstance(end, int):
-        return len(range(*slice(start, None if step < 0 and end < -size else end, step).indices(size)))
-    if step != 1 or start < 0:
+def _slice_bounds(site: Site) -> list[tuple[int, Dim, Dim, Dim]] | None:
+    """(axis, start, end, step) for each axis that is cut; None where not even the axes are known."""
+    if site.opset < 10:
+        attributes = site.node.attributes
+        starts: Dims = tuple(attributes.get_ints("starts", ()))
+        ends: Dims = tuple(attributes.get_ints("ends", ()))
+        axes = tuple(attributes.get_ints("axes", ())) or tuple(range(len(starts)))
+        return [(axis, start, end, 1) for axis, start, end in zip(axes, starts, ends, strict=True)]
+    given = site.numbers(3)
+    first, last, by = (site.values[site.value(i)] for i in (1, 2, 4))
+    count = next((len(k) for k in (given, *(k.items for k in (first, last, by) if k)) if k is not None), None)
+    if count is None or (given is None and site.value(3) is not None):
         return None
-    if isinstance(end, int) and end >= 1 << 30:
-        return dims.subtract(size, start) if start == 0 else None
-    if isinstance(size, int) and start == 0 and end != size:
-        return dims.at_most(size, end)
-    return size if start == 0 and end == size else None
+    unknown: Dims = (None,) * count
+    return list(
+        zip(
+            given if given is not None else range(count),
+            first.items if first is not None else unknown,
+            last.items if last is not None else unknown,
+            by.items if by is not None else unknown if site.value(4) is not None else (1,) * count,
+            strict=True,
+        )
+    )
+
+
+def _sliced(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
+        return len(dims.taken(size, start, end, step)) if step else None
+    if step != 1 or start != 0:
+        return None
+    if isinstance(end, int):
+        return size if end >= 1 << 30 else None
+    return dims.at_most(size, end) if isinstance(size, int) else size if end == size else None
 
 
 def split(site: Site) -> list[Typing]:
@@ -237,12 +247,24 @@ def split(site: Site) -> list[Typing]:
     if data is None:
         return [(site.dtype(), None)] * count
     axis = site.attribute("axis", 0) % len(data)
-    sizes: Sequence[Dim] | None = site.numbers(1) or site.node.attributes.get_ints("split")
-    if sizes is None or len(sizes) != count:
-        whole = data[axis]
-        each = dims.divide(whole, count) if not isinstance(whole, int) or whole % count == 0 else None
-        sizes = [each] * count
+    sizes = _parts(site, data[axis], count)
     return [(site.dtype(), (*data[:axis], s, *data[axis + 1 :])) for s in sizes]
+
+
+def _parts(site: Site, whole: Dim, count: int) -> Sequence[Dim]:
+    """The sizes that Split makes: given, computed at run time, or as equal as they can be."""
+    if site.value(1) is not None:
+        given = site.values[site.value(1)]
+        return given.items if given is not None and len(given.items) == count else (None,) * count
+    listed = site.node.attributes.get_ints("split")
+    if listed is not None:
+        return tuple(listed)
+    if isinstance(whole, int):
+        each = -(-whole // count)
+        rest = whole - each * (count - 1)
+        return (*(each,) * (count - 1), rest) if rest >= 0 else (None,) * count
+    # The last part may be smaller where the number of parts is given.
+    return (dims.divide(whole, count),) * count
 
 
 def matmul(site: Site) -> list[Typing]:

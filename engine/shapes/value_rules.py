@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.nodes import is_op
 from fuseline.engine.shapes import dims
 from fuseline.engine.shapes.dims import Dim
-from fuseline.engine.shapes.known import Known
+from fuseline.engine.shapes.known import INTEGERS, Known
 
 if TYPE_CHECKING:
     from fuseline.engine.shapes.values import ShapeValues
 
 __all__ = [
-    "INTEGERS",
     "LARGEST",
     "cast",
     "concat",
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 LARGEST = 64
-INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 
 
 def shape(values: ShapeValues, node: ir.Node) -> Known | None:
@@ -57,8 +56,8 @@ def same(values: ShapeValues, node: ir.Node) -> Known | None:
 
 
 def cast(values: ShapeValues, node: ir.Node) -> Known | None:
-    to = node.attributes.get_int("to", 0)
-    return values[node.inputs[0]] if to in (ir.DataType.INT64, ir.DataType.INT32) else None
+    data, to = values[node.inputs[0]], node.attributes.get_int("to", 0)
+    return replace(data, dtype=ir.DataType(to)) if data is not None and to in INTEGERS else None
 
 
 def gather(values: ShapeValues, node: ir.Node) -> Known | None:
@@ -69,17 +68,18 @@ def gather(values: ShapeValues, node: ir.Node) -> Known | None:
     size = len(data.items)
     if any(not -size <= i < size for i in numbers):
         return None
-    return Known(tuple(data.items[i] for i in numbers), indices.rank)
+    return Known(tuple(data.items[i] for i in numbers), indices.rank, data.dtype)
 
 
 def concat(values: ShapeValues, node: ir.Node) -> Known | None:
-    parts = [values[v] for v in node.inputs]
     items: list[Dim] = []
-    for part in parts:
+    dtype = ir.DataType.INT64
+    for part in (values[v] for v in node.inputs):
         if part is None or part.rank != 1:
             return None
         items.extend(part.items)
-    return Known(tuple(items))
+        dtype = part.dtype
+    return Known(tuple(items), dtype=dtype)
 
 
 def slice_(values: ShapeValues, node: ir.Node) -> Known | None:
@@ -96,7 +96,7 @@ def slice_(values: ShapeValues, node: ir.Node) -> Known | None:
         steps = values.numbers(step) if step is not None else (1,)
     if starts is None or ends is None or steps is None or len(starts) != 1 or steps[0] < 1:
         return None
-    return Known(data.items[starts[0] : ends[0] : steps[0]])
+    return replace(data, items=data.items[starts[0] : ends[0] : steps[0]])
 
 
 def squeeze(values: ShapeValues, node: ir.Node) -> Known | None:
@@ -104,20 +104,22 @@ def squeeze(values: ShapeValues, node: ir.Node) -> Known | None:
     if data is None or axes is None:
         return None
     if data.rank == 1 and len(data.items) == 1:
-        return Known(data.items, 0)
+        return replace(data, rank=0)
     return data if not axes and data.rank == 1 else None
 
 
 def unsqueeze(values: ShapeValues, node: ir.Node) -> Known | None:
     data, axes = values[node.inputs[0]], values.axes(node)
-    return Known(data.items) if data is not None and data.rank == 0 and axes in ((0,), (-1,)) else None
+    if data is None or data.rank != 0 or axes not in ((0,), (-1,)):
+        return None
+    return replace(data, rank=1)
 
 
 def reshape(values: ShapeValues, node: ir.Node) -> Known | None:
     data, target = values[node.inputs[0]], values.numbers(node.inputs[1])
     if data is None or target is None or len(target) > 1:
         return None
-    return Known(data.items, len(target))
+    return replace(data, rank=len(target))
 
 
 def constant_of_shape(values: ShapeValues, node: ir.Node) -> Known | None:
@@ -127,7 +129,7 @@ def constant_of_shape(values: ShapeValues, node: ir.Node) -> Known | None:
     count, value = shape[0] if shape else 1, node.attributes.get_tensor("value")
     if count > LARGEST or value is None or value.dtype not in INTEGERS:
         return None
-    return Known((int(value.numpy().reshape(-1)[0]),) * count, len(shape))
+    return Known((int(value.numpy().reshape(-1)[0]),) * count, len(shape), value.dtype)
 
 
 def elementwise(operation: Callable[[Dim, Dim], Dim]) -> Callable[[ShapeValues, ir.Node], Known | None]:
@@ -140,14 +142,16 @@ def elementwise(operation: Callable[[Dim, Dim], Dim]) -> Callable[[ShapeValues, 
             return None
         left = a.items * count if len(a.items) == 1 else a.items
         right = b.items * count if len(b.items) == 1 else b.items
-        return Known(tuple(map(operation, left, right)), max(a.rank, b.rank))
+        return Known(tuple(map(operation, left, right)), max(a.rank, b.rank), a.dtype)
 
     return rule
 
 
 def divide(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
-        return int(np.trunc(a / b)) if b else None
+        # Towards zero, and exact: a quotient of floats is not, beyond 2⁵³.
+        quotient = abs(a) // abs(b) if b else None
+        return quotient if quotient is None or (a < 0) == (b < 0) else -quotient
     return dims.divide(a, b)
 
 
@@ -155,13 +159,14 @@ def reduce_prod(values: ShapeValues, node: ir.Node) -> Known | None:
     data = values[node.inputs[0]]
     if data is None or data.rank != 1 or bool(node.attributes.get_int("noop_with_empty_axes", 0)):
         return None
-    return Known((dims.product(data.items),), int(node.attributes.get_int("keepdims", 1)))
+    rank = int(node.attributes.get_int("keepdims", 1))
+    return replace(data, items=(dims.product(data.items),), rank=rank)
 
 
 def where(values: ShapeValues, node: ir.Node) -> Known | None:
     """Where(Equal(a, b), x, y): exporters compute the target of Expand this way."""
     condition = node.inputs[0].producer() if node.inputs[0] is not None else None
-    if condition is None or condition.op_type != "Equal":
+    if condition is None or not is_op(condition, "Equal"):
         return None
     a, b = values[condition.inputs[0]], values[condition.inputs[1]]
     x, y = values[node.inputs[1]], values[node.inputs[2]]
@@ -172,7 +177,7 @@ def where(values: ShapeValues, node: ir.Node) -> Known | None:
     if any(len(r) != count for r in rows):
         return None
     chosen = tuple(_choose(*column) for column in zip(*rows, strict=True))
-    return Known(chosen, max(k.rank for k in (a, b, x, y)))
+    return Known(chosen, max(k.rank for k in (a, b, x, y)), x.dtype)
 
 
 def _choose(a: Dim, b: Dim, x: Dim, y: Dim) -> Dim:

@@ -6,14 +6,15 @@ known. A scalar is a one-element tuple with `rank` 0.
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import has_references, opset_of
 from fuseline.engine.operators import record
-from fuseline.engine.shapes.known import Known
-from fuseline.engine.shapes.value_rules import INTEGERS, LARGEST
+from fuseline.engine.shapes.known import INTEGERS, Known
+from fuseline.engine.shapes.value_rules import LARGEST
 
 __all__ = ["ShapeValues"]
 
@@ -57,6 +58,7 @@ class ShapeValues:
             return None
         found = operator.content(self, node)
         if found is not None and len(found.items) <= LARGEST:
+            found = found.wrapped()
             self._known[node.outputs[0]] = found
             return found
         return None
@@ -81,6 +83,7 @@ class ShapeValues:
         if value.dtype not in INTEGERS and value.dtype is not None:
             return None
         array = constant(self.model, value, at_most=LARGEST)
-        if array is None or array.ndim > 1 or array.dtype.kind not in "iu":
+        if array is None or array.ndim > 1 or array.dtype not in (np.int64, np.int32):
             return None
-        return Known(tuple(int(i) for i in array.reshape(-1)), array.ndim)
+        dtype = ir.DataType.INT64 if array.dtype == np.int64 else ir.DataType.INT32
+        return Known(tuple(int(i) for i in array.reshape(-1)), array.ndim, dtype)

@@ -53,7 +53,7 @@ class FoldConstants(Pass):
         if not _is_computation(node) or has_references(node):
             return None
         if shape_value is not None and shape_value.numbers is not None:
-            array = np.array(shape_value.numbers, _integer_type(node))
+            array = np.array(shape_value.numbers, shape_value.dtype.numpy())
             return [array if shape_value.rank else array.reshape(())]
         if node.inputs and all(v is None or is_constant(model, v) for v in node.inputs):
             return self._evaluate(model, node, rewriter)
@@ -86,12 +86,6 @@ def _is_computation(node: ir.Node) -> bool:
     if operator is None or not operator.pure or operator.has(Trait.STORAGE):
         return False
     return is_standard(node) or operator.evaluate is not None
-
-
-def _integer_type(node: ir.Node) -> Any:
-    if node.op_type in ("Shape", "Size") or node.outputs[0].dtype is None:
-        return np.int64
-    return node.outputs[0].dtype.numpy()
 
 
 def _tensor(value: ir.Value | None) -> Any:

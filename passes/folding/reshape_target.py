@@ -23,4 +23,7 @@ def reshape_target(source: Dims | None, wanted: Dims) -> list[int] | None:
         dim = wanted[place]
         if source is not None and place < len(source) and isinstance(dim, str) and dim == source[place]:
             target[place] = 0
-    return target if target.count(-1) <= 1 else None
+    if target.count(-1) > 1:
+        return None
+    # Where a dimension taken over is 0 at run time, nothing decides a −1, unless the model has it so itself.
+    return None if 0 in target and -1 in target and -1 not in wanted else target
