@@ -76,5 +76,5 @@ def evaluate(
     Operators that work in place change the given arrays.
     """
     session = create_session(build_model(operator, inputs, attributes, without), threads)
-    feeds = {f"in{i}": np.ascontiguousarray(v) for i, v in enumerate(inputs)}
+    feeds = {f"in{i}": np.asarray(v, order="C") for i, v in enumerate(inputs)}
     return list(session.run(None, feeds))

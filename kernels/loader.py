@@ -9,7 +9,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KernelsMissing", "available", "instruction_set", "library_path", "native", "register", "require"]
+__all__ = [
+    "KernelsMissing",
+    "available",
+    "declarations",
+    "instruction_set",
+    "library_path",
+    "native",
+    "register",
+    "require",
+    "scratch_bytes",
+]
 
 _FILE_NAMES = ("libfuseline_kernels.so", "libfuseline_kernels.dylib", "fuseline_kernels.dll")
 _MISSING = (
@@ -78,3 +88,17 @@ def instruction_set() -> str:
     query = native().fuseline_isa
     query.restype = ctypes.c_char_p
     return bytes(query()).decode()
+
+
+def declarations() -> str:
+    """What the library registers: a line per operator, port and attribute."""
+    query = native().fuseline_operators
+    query.restype = ctypes.c_char_p
+    return bytes(query()).decode()
+
+
+def scratch_bytes() -> int:
+    """What the threads of this process hold as scratch memory of the operators, in bytes."""
+    query = native().fuseline_scratch_bytes
+    query.restype = ctypes.c_int64
+    return int(query())

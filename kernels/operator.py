@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,30 +13,34 @@ import onnx_ir as ir
 
 from fuseline.engine.shapes.site import Site, Typing
 
-__all__ = ["DOMAIN", "VERSION", "Array", "GradientNode", "Operator", "Port", "optional", "port", "variadic"]
+from fuseline.kernels.contract import Bindings, Dimension, matches, resolve
+
+__all__ = [
+    "DOMAIN",
+    "VERSION",
+    "Array",
+    "ElementType",
+    "GradientNode",
+    "Operator",
+    "Port",
+    "Sizes",
+    "optional",
+    "port",
+    "variadic",
+]
 
 DOMAIN = "fuseline"
 VERSION = 1
 
 Array = np.ndarray[Any, Any]
-ElementType = Literal["float", "double", "int64", "bool"]
-Dimension = int | str | None
-
-_ONNX_TYPES: dict[ElementType, int] = {
-    "float": onnx.TensorProto.FLOAT,
-    "double": onnx.TensorProto.DOUBLE,
-    "int64": onnx.TensorProto.INT64,
-    "bool": onnx.TensorProto.BOOL,
-}
+ElementType = Literal["float", "double", "bfloat16", "int64", "int8", "uint8", "bool"]
+Sizes = Mapping[str, int]
+"""Sizes by the letters of the ports' shapes; a letter of several axes (``*R``) stands for their product."""
 
 
 @dataclass(frozen=True)
 class Port:
-    """An input or an output.
-
-    ``shape`` of an output: the name of the input that it equals, that name with ``[:-1]`` (without the last
-    axis), a comma list of sizes (``"1"``), ``"scalar"``, or empty where it depends on the values.
-    """
+    """An input or an output; ``fuseline.kernels.contract`` says how its shape is written."""
 
     name: str
     type: ElementType = "float"
@@ -54,6 +59,10 @@ def optional(name: str, shape: str = "", type: ElementType = "float") -> Port:
 
 def variadic(name: str) -> Port:
     return Port(name, variadic=True)
+
+
+def _no_workspace(sizes: Sizes, threads: int) -> int:
+    return 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,8 @@ class Operator:
     """One operator: its ports, its meaning in numpy, and the nodes of its gradient (empty: none).
 
     No input is ever left out, since ONNX Runtime's gradient builder fails on that: a tensor without elements
-    stands for an absent one.
+    stands for an absent one. ``workspace`` gives the bytes of scratch memory that all threads together hold at
+    most during a run, whatever the instruction set and with every output left out that may be.
     """
 
     name: str
@@ -87,6 +97,7 @@ class Operator:
     reference: Callable[..., tuple[Array, ...]]
     attributes: Mapping[str, int | float] = field(default_factory=dict)  # name → default
     gradient: tuple[GradientNode, ...] = ()
+    workspace: Callable[[Sizes, int], int] = _no_workspace
 
     @property
     def differentiable(self) -> bool:
@@ -110,11 +121,31 @@ class Operator:
         node.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in attributes.items())
         return node
 
+    def bind(self, inputs: Mapping[str, Sequence[Dimension]]) -> Bindings | None:
+        """What the letters of the ports' shapes stand for; None where the inputs do not fit together."""
+        bindings = Bindings()
+        for item in self.inputs:
+            if item.name in inputs and not matches(item.shape, inputs[item.name], bindings):
+                return None
+        return bindings
+
     def output_shapes(
         self, inputs: Mapping[str, Sequence[Dimension]]
     ) -> dict[str, tuple[Dimension, ...] | None]:
         """The shape of every output by name; None where the inputs' shapes do not say."""
-        return {output.name: _resolve(output.shape, inputs) for output in self.outputs}
+        bindings = self.bind(inputs)
+        if bindings is None:
+            return dict.fromkeys((output.name for output in self.outputs), None)
+        return {output.name: resolve(output.shape, bindings) for output in self.outputs}
+
+    def workspace_bytes(self, inputs: Mapping[str, Sequence[int]], threads: int) -> int:
+        """The most scratch memory that a run over inputs of these shapes holds, in bytes."""
+        bindings = self.bind(inputs)
+        if bindings is None:
+            raise ValueError(f"{DOMAIN}.{self.name} takes no inputs of the shapes {dict(inputs)}")
+        sizes = {letter: int(size) for letter, size in bindings.sizes.items() if isinstance(size, int)}
+        packs = {letter: math.prod(map(int, pack)) for letter, pack in bindings.packs.items()}  # type: ignore[arg-type]
+        return self.workspace({**sizes, **packs}, threads)
 
     def infer(self, site: Site) -> list[Typing]:
         """Types and shapes of the outputs, for the engine's inference."""
@@ -136,18 +167,6 @@ class Operator:
                 for name, default in self.attributes.items()
             ],
         )
-
-
-def _resolve(shape: str, inputs: Mapping[str, Sequence[Dimension]]) -> tuple[Dimension, ...] | None:
-    if shape == "scalar":
-        return ()
-    if shape == "" or shape[0].isdigit():
-        return tuple(int(size) for size in shape.split(",")) if shape else None
-    name = shape.removesuffix("[:-1]")
-    if name not in inputs:
-        return None
-    known = tuple(inputs[name])
-    return known if name == shape else known[:-1]
 
 
 def _parameter(item: Port) -> onnx.defs.OpSchema.FormalParameter:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fuseline.kernels.dropout import dropout_key, dropout_mask
-from fuseline.kernels.operator import Array, GradientNode, Operator, optional, port
+from fuseline.kernels.operator import Array, GradientNode, Operator, Sizes, optional, port
+from fuseline.kernels.workspace import lines, padded
 
 __all__ = ["ATTENTION_OPERATORS"]
 
@@ -135,12 +136,51 @@ def attention_packed_grad(
     return np.stack(operands, axis), dbias
 
 
-_TAIL = (port("mask"), port("bias"), port("ratio"))
-_SEED = port("seed", type="int64")
-_SAVED = (port("y"), port("statistics"), port("state"), port("key", type="int64"))
-_OUTPUTS = (optional("statistics"), optional("state", "3"), optional("key", "1", "int64"))
+def _block(queries: int, keys: int) -> int:
+    """Queries at a time: blocks of nearly equal size, whose scores stay in a core's cache."""
+    largest = min(max((30 << 10) // max(keys, 1), 24), 192)
+    return max(-(-queries // max(-(-queries // largest), 1)), 1)
+
+
+def _forward_workspace(sizes: Sizes, threads: int) -> int:
+    """Per thread a head's keys and values and a block of its scores; statistics that nobody wants."""
+    batch, queries, heads, width = (sizes[letter] for letter in "BSHD")
+    keys = sizes.get("T", queries)
+    scores = lines(_block(queries, keys) * (padded(keys) + padded(1)))
+    task = lines(padded(keys) * width) + lines(padded(width) * keys) + scores
+    return lines(batch * heads * queries * 2) + min(threads, max(batch * heads, 1)) * task
+
+
+def _backward_workspace(sizes: Sizes, threads: int) -> int:
+    """Per thread a group's operands and a block of scores and slopes; gradients that nobody wants."""
+    batch, queries, heads, width = (sizes[letter] for letter in "BSHD")
+    keys, groups = sizes.get("T", queries), sizes.get("G", heads)
+    block = _block(queries, keys)
+    operands = 2 * lines(padded(keys) * width) + lines(padded(width) * keys)
+    task = operands + 2 * lines(padded(width) * block) + 2 * lines(block * (padded(keys) + padded(1)))
+    unwanted = lines(batch * width * (queries * heads + 2 * keys * groups))
+    return unwanted + min(threads, max(batch * groups, 1)) * task
+
+
+_QUERIES, _KEYS, _PACKED = "B,S,H,D", "B,T,G,D", "B,S,3,H,D/B,S,H,3,D"
+_OPERANDS = (port("q", _QUERIES), port("k", _KEYS), port("v", _KEYS))
+_RATIO, _SEED = port("ratio", "1"), port("seed", "1", "int64")
+_TAIL = (port("mask", "^B,H,S,T?"), port("bias", "^B,H,S,T?"), _RATIO)
+_OWN_TAIL = (port("mask", "^B,H,S,S?"), port("bias", "^B,H,S,S?"), _RATIO)
+_SAVED = (
+    port("y", _QUERIES),
+    port("statistics", "B,H,S,2"),
+    port("state", "3"),
+    port("key", "1", "int64"),
+)
+_OUTPUTS = (
+    port("y", _QUERIES),
+    optional("statistics", "B,H,S,2"),
+    optional("state", "3"),
+    optional("key", "1", "int64"),
+)
 # Nothing computes the mask's gradient; its port keeps the bias's at the position of the bias.
-_DMASK_DBIAS = (optional("dmask", "mask"), optional("dbias", "bias"))
+_DMASK_DBIAS = (optional("dmask"), optional("dbias"))
 _ATTRIBUTES: dict[str, int | float] = {"scale": 0.0, "causal": 0, "stream": 0}
 
 ATTENTION_OPERATORS = (
@@ -148,8 +188,8 @@ ATTENTION_OPERATORS = (
         "FusedAttention",
         "dropout(softmax(scale·q·kᵀ + mask + bias))·v over [batch, tokens, heads, width]; "
         "only a block of the scores exists at a time",
-        (port("q"), port("k"), port("v"), *_TAIL, _SEED),
-        (port("y", "q"), *_OUTPUTS),
+        (*_OPERANDS, *_TAIL, _SEED),
+        _OUTPUTS,
         attention,
         _ATTRIBUTES,
         (
@@ -159,20 +199,22 @@ ATTENTION_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)", "GI(3)", "GI(4)"),
             ),
         ),
+        _forward_workspace,
     ),
     Operator(
         "FusedAttentionGrad",
         "gradient of FusedAttention; the scores are made again block by block",
-        (port("dy"), port("q"), port("k"), port("v"), *_TAIL, *_SAVED),
-        (optional("dq", "q"), optional("dk", "k"), optional("dv", "v"), *_DMASK_DBIAS),
+        (port("dy", _QUERIES), *_OPERANDS, *_TAIL, *_SAVED),
+        (optional("dq", _QUERIES), optional("dk", _KEYS), optional("dv", _KEYS), *_DMASK_DBIAS),
         attention_grad,
+        workspace=_backward_workspace,
     ),
     Operator(
         "FusedAttentionPacked",
         "FusedAttention of one qkv [batch, tokens, 3, heads, width], or interleaved: "
         "[batch, tokens, heads, 3, width]",
-        (port("qkv"), *_TAIL, _SEED),
-        (port("y"), *_OUTPUTS),
+        (port("qkv", _PACKED), *_OWN_TAIL, _SEED),
+        _OUTPUTS,
         attention_packed,
         {**_ATTRIBUTES, "interleaved": 0},
         (
@@ -182,12 +224,14 @@ ATTENTION_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)"),
             ),
         ),
+        _forward_workspace,
     ),
     Operator(
         "FusedAttentionPackedGrad",
         "gradient of FusedAttentionPacked, packed alike",
-        (port("dy"), port("qkv"), *_TAIL, *_SAVED),
-        (optional("dqkv", "qkv"), *_DMASK_DBIAS),
+        (port("dy", _QUERIES), port("qkv", _PACKED), *_OWN_TAIL, *_SAVED),
+        (optional("dqkv", _PACKED), *_DMASK_DBIAS),
         attention_packed_grad,
+        workspace=_backward_workspace,
     ),
 )

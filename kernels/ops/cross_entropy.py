@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fuseline.kernels.operator import Array, GradientNode, Operator, optional, port
+from fuseline.kernels.workspace import lines
 
 __all__ = ["CROSS_ENTROPY_OPERATORS"]
 
@@ -39,17 +40,24 @@ CROSS_ENTROPY_OPERATORS = (
     Operator(
         "FusedCrossEntropy",
         "cross-entropy of logits against class indices; reduction 0 is the mean, 1 the sum",
-        (port("logits"), port("labels", type="int64")),
-        (port("loss", "scalar"), optional("log_sum_exp", "logits[:-1]"), optional("state", "2")),
+        (port("logits", "*R,V"), port("labels", "*R", "int64")),
+        (port("loss", "()"), optional("log_sum_exp", "*R"), optional("state", "2")),
         cross_entropy,
         {"ignore_index": -100, "reduction": 0, "label_smoothing": 0.0},
         (GradientNode("FusedCrossEntropyGrad", ("GO(0)", "I(0)", "I(1)", "O(1)", "O(2)"), ("GI(0)",)),),
+        lambda sizes, threads: lines(2 * sizes["R"]),
     ),
     Operator(
         "FusedCrossEntropyGrad",
         "gradient of FusedCrossEntropy; the probabilities are made again from log_sum_exp",
-        (port("dloss"), port("logits"), port("labels", type="int64"), port("log_sum_exp"), port("state")),
-        (port("dlogits", "logits"),),
+        (
+            port("dloss", "1"),
+            port("logits", "*R,V"),
+            port("labels", "*R", "int64"),
+            port("log_sum_exp", "*R"),
+            port("state", "2"),
+        ),
+        (port("dlogits", "*R,V"),),
         cross_entropy_grad,
     ),
 )

@@ -25,8 +25,8 @@ EMBEDDING_OPERATORS = (
     Operator(
         "FusedEmbedding",
         "weight[ids]; the row padding_idx gets no gradient",
-        (port("weight"), port("ids", type="int64")),
-        (port("y"), optional("state", "1", "int64")),
+        (port("weight", "V,D"), port("ids", "*R", "int64")),
+        (port("y", "*R,D"), optional("state", "1", "int64")),
         embedding,
         {"padding_idx": -1},
         (GradientNode("FusedEmbeddingGrad", ("GO(0)", "I(1)", "I(0)", "O(1)"), ("GI(0)",)),),
@@ -34,8 +34,8 @@ EMBEDDING_OPERATORS = (
     Operator(
         "FusedEmbeddingGrad",
         "sums the rows of dy by index into a table of weight's shape; state is the padding index or -1",
-        (port("dy"), port("ids", type="int64"), port("weight"), port("state", type="int64")),
-        (port("dweight", "weight"),),
+        (port("dy", "*R,D"), port("ids", "*R", "int64"), port("weight", "V,D"), port("state", "1", "int64")),
+        (port("dweight", "V,D"),),
         embedding_grad,
     ),
 )

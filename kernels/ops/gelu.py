@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fuseline.kernels.operator import Array, GradientNode, Operator, optional, port
+from fuseline.kernels.workspace import row_partials
 
 __all__ = ["GELU_OPERATORS"]
 
@@ -48,17 +49,18 @@ def _pair(name: str, form: str, parts: Callable[[Array], tuple[Array, Array]]) -
         Operator(
             name,
             f"gelu(x + bias), {form}",
-            (port("x"), port("bias")),
-            (port("y", "x"),),
+            (port("x", "*R,N"), port("bias", "N?")),
+            (port("y", "*R,N"),),
             forward,
             gradient=(GradientNode(f"{name}Grad", ("GO(0)", "I(0)", "I(1)"), ("GI(0)", "GI(1)")),),
         ),
         Operator(
             f"{name}Grad",
             f"gradient of {name}, the bias's included",
-            (port("dy"), port("x"), port("bias")),
-            (port("dx", "x"), optional("dbias", "bias")),
+            (port("dy", "*R,N"), port("x", "*R,N"), port("bias", "N?")),
+            (optional("dx", "*R,N"), optional("dbias", "N?")),
             backward,
+            workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
         ),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fuseline.kernels.operator import Array, GradientNode, Operator, optional, port
+from fuseline.kernels.workspace import lines, row_partials
 
 __all__ = ["NORM_OPERATORS"]
 
@@ -40,8 +41,8 @@ NORM_OPERATORS = (
     Operator(
         "FusedLayerNorm",
         "(x − mean)·inv_std·scale + bias over the last axis",
-        (port("x"), port("scale"), port("bias")),
-        (port("y", "x"), optional("mean", "x[:-1]"), optional("inv_std", "x[:-1]")),
+        (port("x", "*R,N"), port("scale", "N"), port("bias", "N?")),
+        (port("y", "*R,N"), optional("mean", "*R"), optional("inv_std", "*R")),
         layer_norm,
         {"epsilon": 1e-5},
         (
@@ -51,19 +52,21 @@ NORM_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)"),
             ),
         ),
+        lambda sizes, threads: lines(2 * sizes["R"]),
     ),
     Operator(
         "FusedLayerNormGrad",
         "gradient of FusedLayerNorm from the statistics it kept",
-        (port("dy"), port("x"), port("scale"), port("mean"), port("inv_std")),
-        (optional("dx", "x"), optional("dscale", "scale"), optional("dbias", "scale")),
+        (port("dy", "*R,N"), port("x", "*R,N"), port("scale", "N"), port("mean", "*R"), port("inv_std", "*R")),
+        (optional("dx", "*R,N"), optional("dscale", "N"), optional("dbias", "N")),
         layer_norm_grad,
+        workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 2),
     ),
     Operator(
         "FusedRmsNorm",
         "x / rms(x)·(offset + scale) over the last axis; offset 1 for Gemma",
-        (port("x"), port("scale")),
-        (port("y", "x"), optional("inv_rms", "x[:-1]"), optional("state", "1")),
+        (port("x", "*R,N"), port("scale", "N")),
+        (port("y", "*R,N"), optional("inv_rms", "*R"), optional("state", "1")),
         rms_norm,
         {"epsilon": 1e-6, "offset": 0.0},
         (
@@ -73,12 +76,14 @@ NORM_OPERATORS = (
                 ("GI(0)", "GI(1)"),
             ),
         ),
+        lambda sizes, threads: lines(sizes["R"]),
     ),
     Operator(
         "FusedRmsNormGrad",
         "gradient of FusedRmsNorm from the statistics it kept",
-        (port("dy"), port("x"), port("scale"), port("inv_rms"), port("state")),
-        (optional("dx", "x"), optional("dscale", "scale")),
+        (port("dy", "*R,N"), port("x", "*R,N"), port("scale", "N"), port("inv_rms", "*R"), port("state", "1")),
+        (optional("dx", "*R,N"), optional("dscale", "N")),
         rms_norm_grad,
+        workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
     ),
 )

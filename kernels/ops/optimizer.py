@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuseline.kernels.operator import Array, Operator, optional, port, variadic
+from fuseline.kernels.operator import Array, Operator, Port, optional, port, variadic
 
 __all__ = ["OPTIMIZER_OPERATORS"]
 
-_INPUTS = (
-    port("learning_rate", type="double"),
-    port("weight_decay", type="double"),
-    port("hyper", type="double"),
-    port("step", type="int64"),
-    port("max_norm"),
-    port("gradient_scale"),
-    port("apply", type="bool"),
-    variadic("tensors"),
-)
+
+
+def _inputs(hyper: str) -> tuple[Port, ...]:
+    return (
+        port("learning_rate", type="double"),
+        port("weight_decay", type="double"),
+        port("hyper", hyper, "double"),
+        port("step", "1", "int64"),
+        port("max_norm", "1"),
+        port("gradient_scale", "1"),
+        port("apply", "1", "bool"),
+        variadic("tensors"),
+    )
+
+
 _OUTPUTS = (port("applied", "1", "bool"), optional("gradient_norm", "1"))
 
 
@@ -25,7 +30,7 @@ def _scale(gradients: list[Array], gradient_scale: float, max_norm: float) -> tu
     norm = abs(gradient_scale) * float(
         np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients))
     )
-    clip = min(1.0, max_norm / (norm + 1e-6)) if max_norm > 0 else 1.0
+    clip = float(np.minimum(1.0, max_norm / (norm + 1e-6))) if max_norm > 0 else 1.0
     return norm, gradient_scale * clip
 
 
@@ -111,7 +116,7 @@ OPTIMIZER_OPERATORS = (
     Operator(
         "FusedAdamW",
         "clip by global norm and apply torch's AdamW to every parameter; hyper = beta1, beta2, epsilon",
-        _INPUTS,
+        _inputs("3"),
         _OUTPUTS,
         adamw,
         _SWITCHES,
@@ -119,7 +124,7 @@ OPTIMIZER_OPERATORS = (
     Operator(
         "FusedSgd",
         "clip by global norm and apply torch's SGD to every parameter; hyper = momentum, dampening",
-        _INPUTS,
+        _inputs("2"),
         _OUTPUTS,
         sgd,
         {**_SWITCHES, "nesterov": 0},

@@ -6,6 +6,7 @@ import numpy as np
 
 from fuseline.kernels.dropout import dropout_key, dropout_mask
 from fuseline.kernels.operator import Array, GradientNode, Operator, optional, port
+from fuseline.kernels.workspace import row_partials
 
 __all__ = ["ROW_OPERATORS"]
 
@@ -64,29 +65,30 @@ def column_sum(x: Array) -> tuple[Array, ...]:
     return (x.sum(tuple(range(x.ndim - 1))),)
 
 
-_DROPOUT_INPUTS = (port("ratio"), port("seed", type="int64"))
+_DROPOUT_INPUTS = (port("ratio", "1"), port("seed", "1", "int64"))
+_TABLES = (port("cos", "B|1,S,R"), port("sin", "B|1,S,R"))
 
 ROW_OPERATORS = (
     Operator(
         "FusedSoftmax",
         "softmax over the last axis",
-        (port("x"),),
-        (port("y", "x"),),
+        (port("x", "*R,N"),),
+        (port("y", "*R,N"),),
         softmax,
         gradient=(GradientNode("FusedSoftmaxGrad", ("GO(0)", "O(0)"), ("GI(0)",)),),
     ),
     Operator(
         "FusedSoftmaxGrad",
         "y·(dy − Σ dy·y) over the last axis",
-        (port("dy"), port("y")),
-        (port("dx", "y"),),
+        (port("dy", "*R,N"), port("y", "*R,N")),
+        (port("dx", "*R,N"),),
         softmax_grad,
     ),
     Operator(
         "FusedBiasDropoutAdd",
         "dropout(x + bias) + residual",
-        (port("x"), port("bias"), port("residual"), *_DROPOUT_INPUTS),
-        (port("y", "x"), optional("key", "1", "int64")),
+        (port("x", "*R,N"), port("bias", "N?"), port("residual", "*R,N?"), *_DROPOUT_INPUTS),
+        (port("y", "*R,N"), optional("key", "1", "int64")),
         dropout_add,
         {"stream": 0},
         (
@@ -97,45 +99,47 @@ ROW_OPERATORS = (
     Operator(
         "FusedBiasDropoutAddGrad",
         "gradient of FusedBiasDropoutAdd but for the residual's, which is dy",
-        (port("dy"), port("bias"), port("ratio"), port("key", type="int64")),
-        (optional("dx", "dy"), optional("dbias", "bias")),
+        (port("dy", "*R,N"), port("bias", "N?"), port("ratio", "1"), port("key", "1", "int64")),
+        (optional("dx", "*R,N"), optional("dbias", "N?")),
         dropout_add_grad,
+        workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
     ),
     Operator(
         "FusedRotary",
         "rotary position embedding of [batch, tokens, heads, width], halves paired",
-        (port("x"), port("cos"), port("sin")),
-        (port("y", "x"),),
+        (port("x", "B,S,H,D"), *_TABLES),
+        (port("y", "B,S,H,D"),),
         rotary,
         gradient=(GradientNode("FusedRotaryGrad", ("GO(0)", "I(1)", "I(2)"), ("GI(0)",)),),
     ),
     Operator(
         "FusedRotaryGrad",
         "the rotation of FusedRotary, transposed",
-        (port("dy"), port("cos"), port("sin")),
-        (port("dx", "dy"),),
+        (port("dy", "B,S,H,D"), *_TABLES),
+        (port("dx", "B,S,H,D"),),
         rotary_grad,
     ),
     Operator(
         "FusedSwiGlu",
         "silu(gate)·up",
-        (port("gate"), port("up")),
-        (port("y", "gate"),),
+        (port("gate", "*R"), port("up", "*R")),
+        (port("y", "*R"),),
         swiglu,
         gradient=(GradientNode("FusedSwiGluGrad", ("GO(0)", "I(0)", "I(1)"), ("GI(0)", "GI(1)")),),
     ),
     Operator(
         "FusedSwiGluGrad",
         "gradient of FusedSwiGlu",
-        (port("dy"), port("gate"), port("up")),
-        (optional("dgate", "gate"), optional("dup", "up")),
+        (port("dy", "*R"), port("gate", "*R"), port("up", "*R")),
+        (optional("dgate", "*R"), optional("dup", "*R")),
         swiglu_grad,
     ),
     Operator(
         "FusedColumnSum",
         "the sum over every axis but the last: the gradient of a bias",
-        (port("x"),),
-        (port("y"),),
+        (port("x", "*R,N"),),
+        (port("y", "N"),),
         column_sum,
+        workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
     ),
 )

@@ -4,6 +4,8 @@
 #include <memory>
 #include <mutex>
 
+#include "threads.h"
+
 namespace fuseline {
 namespace {
 
@@ -46,14 +48,24 @@ OrtStatus* guarded(const char* name, const Body& body) noexcept {
   }
 }
 
+std::vector<Pattern> patterns(const std::vector<Port>& ports) {
+  std::vector<Pattern> result;
+  for (const Port& port : ports) result.emplace_back(port.shape);
+  return result;
+}
+
 struct Operator : abi::CustomOp {
+  explicit Operator(const Definition& what)
+      : abi::CustomOp{}, definition(what), inputs(patterns(what.inputs)), outputs(patterns(what.outputs)) {}
   Definition definition;
+  std::vector<Pattern> inputs, outputs;
 };
 
-const Definition& definition(const abi::CustomOp* op) { return static_cast<const Operator*>(op)->definition; }
+const Operator& self(const abi::CustomOp* op) { return *static_cast<const Operator*>(op); }
+const Definition& definition(const abi::CustomOp* op) { return self(op).definition; }
 
 struct Kernel {
-  const Definition* definition;
+  const Operator* op;
   std::vector<double> attributes;
 };
 
@@ -69,17 +81,61 @@ double read_attribute(const OrtKernelInfo* info, const Attribute& attribute) {
 
 OrtStatus* create_kernel(const abi::CustomOp* op, abi::Api, const OrtKernelInfo* info, void** kernel) {
   return guarded(definition(op).name, [&] {
-    auto created = std::make_unique<Kernel>(Kernel{&definition(op), {}});
+    auto created = std::make_unique<Kernel>(Kernel{&self(op), {}});
     for (const Attribute& attribute : definition(op).attributes)
       created->attributes.push_back(read_attribute(info, attribute));
     *kernel = created.release();
   });
 }
 
+Tensor read_input(const OrtKernelContext* raw, size_t index) {
+  Tensor tensor;
+  const OrtValue* value = nullptr;
+  check(call(abi::GetInput{}, raw, index, &value), "input");
+  if (value == nullptr) return tensor;
+  check(call(abi::GetTensorMutableData{}, const_cast<OrtValue*>(value), &tensor.data), "input data");
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  check(call(abi::GetTensorTypeAndShape{}, value, &info), "input shape");
+  size_t rank = 0;
+  check(call(abi::GetDimensionsCount{}, info, &rank), "rank");
+  tensor.shape.resize(rank);
+  check(call(abi::GetDimensions{}, info, tensor.shape.data(), rank), "dimensions");
+  call(abi::ReleaseTensorTypeAndShapeInfo{}, info);
+  return tensor;
+}
+
+std::vector<Tensor> read_inputs(const OrtKernelContext* raw) {
+  size_t count = 0;
+  check(call(abi::GetInputCount{}, raw, &count), "input count");
+  std::vector<Tensor> inputs;
+  inputs.reserve(count);
+  for (size_t index = 0; index < count; ++index) inputs.push_back(read_input(raw, index));
+  return inputs;
+}
+
+// The contract of an operator, held before any of its arithmetic; what it cannot say, the operator checks itself.
+void check_inputs(const Operator& op, const std::vector<Tensor>& inputs) {
+  const std::vector<Port>& ports = op.definition.inputs;
+  const bool variadic = ports.back().characteristic == abi::kVariadic;
+  require(inputs.size() == ports.size() || (variadic && inputs.size() > ports.size()),
+          "it has " + std::to_string(inputs.size()) + " inputs; expected " + std::to_string(ports.size()));
+  Bindings bindings;
+  for (size_t index = 0; index < ports.size(); ++index) {
+    Dimensions shape;
+    for (int64_t size : inputs[index].shape) shape.push_back({size, ""});
+    require(op.inputs[index].match(shape, bindings), std::string(ports[index].name) + " has shape " +
+                                                         text(inputs[index].shape) + "; expected " +
+                                                         op.inputs[index].expectation(bindings));
+  }
+}
+
 OrtStatus* compute(void* opaque, OrtKernelContext* raw) {
   const auto* kernel = static_cast<const Kernel*>(opaque);
-  return guarded(kernel->definition->name,
-                 [&] { kernel->definition->compute(Context(raw, kernel->attributes)); });
+  return guarded(kernel->op->definition.name, [&] {
+    std::vector<Tensor> inputs = read_inputs(raw);
+    check_inputs(*kernel->op, inputs);
+    kernel->op->definition.compute(Context(raw, std::move(inputs), kernel->attributes));
+  });
 }
 
 Dimensions read_dimensions(const OrtShapeInferContext* context, size_t index) {
@@ -97,7 +153,7 @@ Dimensions read_dimensions(const OrtShapeInferContext* context, size_t index) {
   return result;
 }
 
-void write_dimensions(const OrtShapeInferContext* context, size_t index, const Output& output,
+void write_dimensions(const OrtShapeInferContext* context, size_t index, const Port& output,
                       const Dimensions& dimensions) {
   Shape sizes;
   std::vector<const char*> symbols;
@@ -121,45 +177,49 @@ OrtStatus* infer_shapes(const abi::CustomOp* op, OrtShapeInferContext* context) 
   return guarded(definition(op).name, [&] {
     size_t count = 0;
     check(call(abi::InferGetInputCount{}, context, &count), "input count");
-    InputShapes inputs;
-    for (size_t index = 0; index < count; ++index) inputs.push_back(read_dimensions(context, index));
-    inputs.resize(std::max(count, definition(op).inputs.size()));
-    const auto& outputs = definition(op).outputs;
+    Bindings bindings;
+    for (size_t index = 0; index < std::min(count, definition(op).inputs.size()); ++index) {
+      const Dimensions shape = read_dimensions(context, index);
+      // The runtime gives an unknown shape as one of rank zero, so an empty one says nothing. What does not fit is
+      // left to the run, which has a message for it.
+      if (!shape.empty() && !self(op).inputs[index].match(shape, bindings)) return;
+    }
+    const std::vector<Port>& outputs = definition(op).outputs;
     for (size_t index = 0; index < outputs.size(); ++index) {
       // The runtime does not tell how many outputs the node has, and aborts on one too many: beyond the first,
       // only those that no node may leave out.
       if (index > 0 && outputs[index].characteristic != abi::kRequired) continue;
-      const std::optional<Dimensions> dimensions = outputs[index].shape(inputs);
+      const std::optional<Dimensions> dimensions = self(op).outputs[index].resolve(bindings);
       if (dimensions) write_dimensions(context, index, outputs[index], *dimensions);
     }
   });
 }
 
-void fill_table(Operator& op) {
-  op.version = abi::kApiVersion;
-  op.GetName = [](const abi::CustomOp* self) { return definition(self).name; };
-  op.GetExecutionProviderType = [](const abi::CustomOp*) -> const char* { return nullptr; };
-  op.GetInputType = [](const abi::CustomOp* self, size_t i) -> int { return definition(self).inputs[i].type; };
-  op.GetInputTypeCount = [](const abi::CustomOp* self) { return definition(self).inputs.size(); };
-  op.GetOutputType = [](const abi::CustomOp* self, size_t i) -> int { return definition(self).outputs[i].type; };
-  op.GetOutputTypeCount = [](const abi::CustomOp* self) { return definition(self).outputs.size(); };
-  op.KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
-  op.GetInputCharacteristic = [](const abi::CustomOp* self, size_t i) -> int {
-    return definition(self).inputs[i].characteristic;
+void fill_table(abi::CustomOp& table) {
+  table.version = abi::kApiVersion;
+  table.GetName = [](const abi::CustomOp* op) { return definition(op).name; };
+  table.GetExecutionProviderType = [](const abi::CustomOp*) -> const char* { return nullptr; };
+  table.GetInputType = [](const abi::CustomOp* op, size_t i) -> int { return definition(op).inputs[i].type; };
+  table.GetInputTypeCount = [](const abi::CustomOp* op) { return definition(op).inputs.size(); };
+  table.GetOutputType = [](const abi::CustomOp* op, size_t i) -> int { return definition(op).outputs[i].type; };
+  table.GetOutputTypeCount = [](const abi::CustomOp* op) { return definition(op).outputs.size(); };
+  table.KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
+  table.GetInputCharacteristic = [](const abi::CustomOp* op, size_t i) -> int {
+    return definition(op).inputs[i].characteristic;
   };
-  op.GetOutputCharacteristic = [](const abi::CustomOp* self, size_t i) -> int {
-    return definition(self).outputs[i].characteristic;
+  table.GetOutputCharacteristic = [](const abi::CustomOp* op, size_t i) -> int {
+    return definition(op).outputs[i].characteristic;
   };
-  op.GetInputMemoryType = [](const abi::CustomOp*, size_t) { return 0; };
-  op.GetVariadicInputMinArity = [](const abi::CustomOp*) { return 1; };
-  op.GetVariadicInputHomogeneity = [](const abi::CustomOp*) { return 1; };
-  op.GetVariadicOutputMinArity = [](const abi::CustomOp*) { return 1; };
-  op.GetVariadicOutputHomogeneity = [](const abi::CustomOp*) { return 1; };
-  op.CreateKernelV2 = create_kernel;
-  op.KernelComputeV2 = compute;
-  op.InferOutputShapeFn = infer_shapes;
-  op.GetStartVersion = [](const abi::CustomOp*) { return 1; };
-  op.GetEndVersion = [](const abi::CustomOp*) { return INT32_MAX; };
+  table.GetInputMemoryType = [](const abi::CustomOp*, size_t) { return 0; };
+  table.GetVariadicInputMinArity = [](const abi::CustomOp*) { return 1; };
+  table.GetVariadicInputHomogeneity = [](const abi::CustomOp*) { return 1; };
+  table.GetVariadicOutputMinArity = [](const abi::CustomOp*) { return 1; };
+  table.GetVariadicOutputHomogeneity = [](const abi::CustomOp*) { return 1; };
+  table.CreateKernelV2 = create_kernel;
+  table.KernelComputeV2 = compute;
+  table.InferOutputShapeFn = infer_shapes;
+  table.GetStartVersion = [](const abi::CustomOp*) { return 1; };
+  table.GetEndVersion = [](const abi::CustomOp*) { return INT32_MAX; };
 }
 
 }  // namespace
@@ -180,32 +240,28 @@ void require(bool condition, const std::string& message) {
   if (!condition) throw InvalidInput(message);
 }
 
-Context::Context(OrtKernelContext* raw, const std::vector<double>& attributes) : raw_(raw), attributes_(attributes) {
-  check(call(abi::GetInputCount{}, raw, &input_count_), "input count");
+Context::Context(OrtKernelContext* raw, std::vector<Tensor> inputs, const std::vector<double>& attributes)
+    : raw_(raw), inputs_(std::move(inputs)), attributes_(attributes) {
   check(call(abi::GetOutputCount{}, raw, &output_count_), "output count");
+#if defined(FUSELINE_OWN_THREADS)
+  // A thread sanitizer knows threads that are started and joined; it cannot see into ONNX Runtime's pool.
+  parallel_ = with_threads(2);
+#else
   parallel_ = [raw](size_t count, const Task& task) {
-    const auto step = [](void* data, size_t index) { (*static_cast<const Task*>(data))(index); };
+    struct Shared {
+      const Task& task;
+      FirstError error;
+    } shared{task, {}};
+    const auto step = [](void* data, size_t index) {
+      auto* shared = static_cast<Shared*>(data);
+      shared->error.run(shared->task, index);
+    };
     // As many batches as tasks: whoever is free takes the next. Fewer would be dealt out in advance, and a thread that
     // wakes late would hold up the others.
-    check(call(abi::ParallelFor{}, raw, step, count, count, const_cast<Task*>(&task)), "parallel for");
+    check(call(abi::ParallelFor{}, raw, step, count, count, static_cast<void*>(&shared)), "parallel for");
+    shared.error.rethrow();
   };
-}
-
-Tensor Context::input(size_t index) const {
-  Tensor tensor;
-  const OrtValue* value = nullptr;
-  if (index >= input_count_) return tensor;
-  check(call(abi::GetInput{}, raw_, index, &value), "input");
-  if (value == nullptr) return tensor;
-  check(call(abi::GetTensorMutableData{}, const_cast<OrtValue*>(value), &tensor.data), "input data");
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  check(call(abi::GetTensorTypeAndShape{}, value, &info), "input shape");
-  size_t rank = 0;
-  check(call(abi::GetDimensionsCount{}, info, &rank), "rank");
-  tensor.shape.resize(rank);
-  check(call(abi::GetDimensions{}, info, tensor.shape.data(), rank), "dimensions");
-  call(abi::ReleaseTensorTypeAndShapeInfo{}, info);
-  return tensor;
+#endif
 }
 
 void* Context::output_data(size_t index, const Shape& shape) const {
@@ -218,37 +274,7 @@ void* Context::output_data(size_t index, const Shape& shape) const {
   return data;
 }
 
-// The runtime gives an unknown shape as one of rank zero, so an empty one says nothing.
-ShapeRule same_as(size_t input) {
-  return [input](const InputShapes& shapes) -> std::optional<Dimensions> {
-    if (shapes[input].empty()) return std::nullopt;
-    return shapes[input];
-  };
-}
-
-ShapeRule without_last(size_t input) {
-  return [input](const InputShapes& shapes) -> std::optional<Dimensions> {
-    if (shapes[input].empty()) return std::nullopt;
-    return Dimensions(shapes[input].begin(), shapes[input].end() - 1);
-  };
-}
-
-ShapeRule last_of(size_t input) {
-  return [input](const InputShapes& shapes) -> std::optional<Dimensions> {
-    if (shapes[input].empty()) return std::nullopt;
-    return Dimensions{shapes[input].back()};
-  };
-}
-
-ShapeRule fixed(int64_t size) {
-  return [size](const InputShapes&) { return Dimensions{{size, ""}}; };
-}
-
-ShapeRule scalar() {
-  return [](const InputShapes&) { return Dimensions{}; };
-}
-
-OrtStatus* register_all(OrtSessionOptions* options, const abi::ApiBase* base, const Definitions& definitions) {
+OrtStatus* register_all(OrtSessionOptions* options, const abi::ApiBase* base) {
   static std::mutex mutex;
   static std::deque<Operator> operators;  // sessions keep pointers to these for as long as they live
   static OrtCustomOpDomain* domain = nullptr;
@@ -256,9 +282,8 @@ OrtStatus* register_all(OrtSessionOptions* options, const abi::ApiBase* base, co
   if (domain == nullptr) {
     g_api = base->GetApi(abi::kApiVersion);
     if (OrtStatus* status = call(abi::CreateCustomOpDomain{}, "fuseline", &domain)) return status;
-    for (const Definition& definition : definitions) {
-      Operator& op = operators.emplace_back();
-      op.definition = definition;
+    for (const Definition& definition : all_definitions()) {
+      Operator& op = operators.emplace_back(definition);
       fill_table(op);
       if (OrtStatus* status = call(abi::CustomOpDomainAdd{}, domain, &op)) return status;
     }

@@ -1,17 +1,14 @@
-// How an operator is written: a Definition (name, ports, attributes, shapes) and a compute function.
+// How an operator is written: a Definition (name, ports, attributes) and a compute function.
 #pragma once
-#include <functional>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "contract.h"
 #include "ort_abi.h"
 #include "parallel.h"
 
 namespace fuseline {
-
-using Shape = std::vector<int64_t>;
 
 int64_t elements(const Shape& shape);
 std::string text(const Shape& shape);
@@ -37,13 +34,13 @@ struct InvalidInput : std::runtime_error {
 
 void require(bool condition, const std::string& message);
 
-// One run of one node.
+// One run of one node, whose inputs have been found to fit the operator's contract.
 class Context {
  public:
-  Context(OrtKernelContext* raw, const std::vector<double>& attributes);
+  Context(OrtKernelContext* raw, std::vector<Tensor> inputs, const std::vector<double>& attributes);
 
-  size_t input_count() const { return input_count_; }
-  Tensor input(size_t index) const;
+  size_t input_count() const { return inputs_.size(); }
+  const Tensor& input(size_t index) const { return inputs_[index]; }
   // nullptr where the graph does not want the output, or it has no elements.
   float* output(size_t index, const Shape& shape) const { return static_cast<float*>(output_data(index, shape)); }
   void* output_data(size_t index, const Shape& shape) const;
@@ -52,35 +49,16 @@ class Context {
 
  private:
   OrtKernelContext* raw_;
+  std::vector<Tensor> inputs_;
   const std::vector<double>& attributes_;
-  size_t input_count_ = 0;
   size_t output_count_ = 0;
   Parallel parallel_;
 };
 
-// A dimension during shape inference: a size, or -1 with a symbol that may be empty.
-struct Dimension {
-  int64_t size = -1;
-  std::string symbol;
-};
-using Dimensions = std::vector<Dimension>;
-using InputShapes = std::vector<Dimensions>;
-// The shape of an output from the shapes of the inputs, where they are known.
-using ShapeRule = std::function<std::optional<Dimensions>(const InputShapes&)>;
-
-ShapeRule same_as(size_t input);
-ShapeRule without_last(size_t input);
-ShapeRule last_of(size_t input);
-ShapeRule fixed(int64_t size);
-ShapeRule scalar();
-
-struct Input {
-  abi::ElementType type = abi::kFloat;
-  abi::Characteristic characteristic = abi::kRequired;
-};
-
-struct Output {
-  ShapeRule shape;
+// An input or an output; contract.h says how its shape is written. No input is ever left out of a node.
+struct Port {
+  const char* name;
+  const char* shape;
   abi::ElementType type = abi::kFloat;
   abi::Characteristic characteristic = abi::kRequired;
 };
@@ -93,19 +71,21 @@ struct Attribute {
 
 struct Definition {
   const char* name;
-  std::vector<Input> inputs;
-  std::vector<Output> outputs;
+  std::vector<Port> inputs, outputs;
   std::vector<Attribute> attributes;
   void (*compute)(const Context&);
 };
 
-constexpr Input kIntInput{abi::kInt64, abi::kRequired};
-
-inline Output optional(ShapeRule shape) { return {std::move(shape), abi::kFloat, abi::kOptional}; }
+inline Port optional(const char* name, const char* shape, abi::ElementType type = abi::kFloat) {
+  return {name, shape, type, abi::kOptional};
+}
 
 // Every file in ops/ gives its definitions through one function of this form; register.cc lists them.
 using Definitions = std::vector<Definition>;
 
-OrtStatus* register_all(OrtSessionOptions* options, const abi::ApiBase* base, const Definitions& definitions);
+// All of them, in one list.
+const Definitions& all_definitions();
+
+OrtStatus* register_all(OrtSessionOptions* options, const abi::ApiBase* base);
 
 }  // namespace fuseline

@@ -56,7 +56,10 @@ StepResult run(const Parallel& parallel, const std::vector<Slot>& slots, const C
     if (clipping.zero_gradients) zero_gradients(parallel, slots, blocks);
     return result;
   }
-  if (clipping.maximum_norm > 0) scale *= std::min(1.0, clipping.maximum_norm / (result.norm + 1e-6));
+  if (clipping.maximum_norm > 0) {
+    const double ratio = clipping.maximum_norm / (result.norm + 1e-6);
+    if (!(ratio >= 1.0)) scale *= ratio;  // as in torch, a norm that is not a number leaves no gradient that is
+  }
   parallel(blocks.size(), [&](size_t index) {
     const Block& block = blocks[index];
     update(slots[block.slot], static_cast<float>(scale), block.begin, block.end);

@@ -19,7 +19,7 @@ namespace fuseline::abi {
 
 constexpr uint32_t kApiVersion = 18;
 
-enum ElementType : int { kUndefined = 0, kFloat = 1, kInt64 = 7, kBool = 9, kDouble = 11 };
+enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kBool = 9, kDouble = 11, kBfloat16 = 16 };
 enum Characteristic : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
 enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
 

@@ -67,6 +67,12 @@ uint64_t mask_row(const Attention& a, const Head& head, int64_t query) {
   return static_cast<uint64_t>((head.batch * a.heads + head.head) * a.queries + query);
 }
 
+bool holds_nan(const float* values, int64_t count) {
+  Sum total;  // of nothing but -inf and what is no number
+  sweep(count, [&](int64_t i, auto lanes, int slot) FL_LAMBDA { total.add(load(values + i, lanes), slot); });
+  return total.total() != total.total();
+}
+
 // Exponentials of one row, dropped out, not yet divided by their sum. The statistics of the row are its maximum and
 // the inverse of the sum.
 void exponential_row(const Attention& a, const Head& head, int64_t query, int64_t count, float* scores,
@@ -80,7 +86,8 @@ void exponential_row(const Attention& a, const Head& head, int64_t query, int64_
     store(scores + i, value, lanes);
   });
   const float top = largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
-  if (top == -__builtin_inff()) {  // nothing to see: the row is zero, and so is its gradient
+  // Nothing to see: the row is zero, and so is its gradient. The search for the top passes over what is no number.
+  if (top == -__builtin_inff() && !holds_nan(scores, count)) {
     memset(scores, 0, sizeof(float) * count);
     statistics[0] = statistics[1] = 0;
     return;
@@ -97,11 +104,25 @@ void exponential_row(const Attention& a, const Head& head, int64_t query, int64_
   statistics[1] = 1.0f / total.total();
 }
 
+// Where a routine keeps what in its scratch memory. Without memory, it tells how much is needed.
+struct ForwardSpace {
+  float *keys, *values, *scores;
+  int64_t size;
+};
+
+ForwardSpace forward_space(const Attention& a) {
+  Layout layout{a.scratch};
+  ForwardSpace space;
+  space.keys = layout.take(padded(a.keys) * a.width);
+  space.values = layout.take(padded(a.width) * a.keys);
+  space.scores = layout.take(a.block * score_stride(a));
+  space.size = layout.size;
+  return space;
+}
+
 void forward_head(const Attention& a, const Head& head) {
   const int64_t width = a.width, stride = score_stride(a);
-  float* keys = a.scratch;
-  float* values = keys + padded(a.keys) * width;
-  float* scores = values + padded(width) * a.keys;
+  const auto [keys, values, scores, size] = forward_space(a);
   pack_transposed(head.k, a.k.token, width, a.keys, keys);
   pack(head.v, a.v.token, a.keys, width, values);
   float* y = a.y.data + head.batch * a.y.batch + head.head * a.y.head;
@@ -127,28 +148,33 @@ void forward_head(const Attention& a, const Head& head) {
 
 }  // namespace
 
+int64_t attention_forward_scratch(const Attention& a, int64_t, int64_t) { return forward_space(a).size; }
+
 void attention_forward(const Attention& a, int64_t begin, int64_t end) {
   for (int64_t item = begin; item < end; ++item) forward_head(a, head_of(a, item / a.heads, item % a.heads));
 }
 
 namespace {
 
-struct Workspace {
+struct BackwardSpace {
   float *keys, *values, *plain_keys, *queries, *dy, *scores, *slopes;
+  int64_t size;
 };
 
-Workspace workspace(const AttentionBackward& b) {
+BackwardSpace backward_space(const AttentionBackward& b) {
   const Attention& a = b.forward;
   const int64_t wide = padded(a.width);
-  Workspace w;
-  w.keys = a.scratch;
-  w.values = w.keys + padded(a.keys) * a.width;
-  w.plain_keys = w.values + padded(a.keys) * a.width;
-  w.queries = w.plain_keys + wide * a.keys;
-  w.dy = w.queries + wide * a.block;
-  w.scores = w.dy + wide * a.block;
-  w.slopes = w.scores + a.block * score_stride(a);
-  return w;
+  Layout layout{a.scratch};
+  BackwardSpace space;
+  space.keys = layout.take(padded(a.keys) * a.width);
+  space.values = layout.take(padded(a.keys) * a.width);
+  space.plain_keys = layout.take(wide * a.keys);
+  space.queries = layout.take(wide * a.block);
+  space.dy = layout.take(wide * a.block);
+  space.scores = layout.take(a.block * score_stride(a));
+  space.slopes = layout.take(a.block * score_stride(a));
+  space.size = layout.size;
+  return space;
 }
 
 // From scores and dP of one row: scores ← P·dropout (for dV), slopes ← dS, the bias's share added on the way.
@@ -181,7 +207,7 @@ void slope_row(const AttentionBackward& b, const Head& head, int64_t query, int6
   if (dbias != nullptr && a.bias.key == 0) dbias[0] += flat.total();
 }
 
-void backward_block(const AttentionBackward& b, const Head& head, const Workspace& w, int64_t first) {
+void backward_block(const AttentionBackward& b, const Head& head, const BackwardSpace& w, int64_t first) {
   const Attention& a = b.forward;
   const int64_t rows = min(a.block, a.queries - first), seen = visible(a, first + rows - 1);
   const int64_t stride = score_stride(a), width = a.width;
@@ -209,7 +235,7 @@ void backward_block(const AttentionBackward& b, const Head& head, const Workspac
 
 void backward_group(const AttentionBackward& b, int64_t batch, int64_t group) {
   const Attention& a = b.forward;
-  const Workspace w = workspace(b);
+  const BackwardSpace w = backward_space(b);
   const int64_t shared = a.heads / a.groups;
   const Head leader = head_of(a, batch, group * shared);
   pack_transposed(leader.k, a.k.token, a.width, a.keys, w.keys);
@@ -226,6 +252,8 @@ void backward_group(const AttentionBackward& b, int64_t batch, int64_t group) {
 }
 
 }  // namespace
+
+int64_t attention_backward_scratch(const AttentionBackward& b, int64_t, int64_t) { return backward_space(b).size; }
 
 void attention_backward(const AttentionBackward& b, int64_t begin, int64_t end) {
   for (int64_t item = begin; item < end; ++item) backward_group(b, item / b.forward.groups, item % b.forward.groups);

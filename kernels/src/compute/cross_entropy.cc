@@ -24,8 +24,10 @@ RowSums reduce_row(const float* x, int64_t width) {
       tops[slot] = max(tops[slot], keep(value, highest, lanes));
     });
     const float top = largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
-    plain += values.total();
-    if (top == -__builtin_inff()) continue;  // nothing but classes that are masked out
+    const float sum = values.total();
+    plain += sum;
+    // Nothing but classes that are masked out: the search for the top passes over what is no number, the sum does not.
+    if (top == -__builtin_inff() && sum == sum) continue;
     Sum total;
     sweep(count, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
       total.add(keep(exp(load(part + i, lanes) - top), 0, lanes), slot);
@@ -74,7 +76,7 @@ void cross_entropy_backward(const CrossEntropyBackward& a, int64_t begin, int64_
     const float* x = a.logits + row * a.width;
     float* dx = a.dlogits + row * a.width;
     const float log_sum_exp = a.log_sum_exp[row];
-    if (__builtin_isinf(log_sum_exp)) {
+    if (log_sum_exp == __builtin_inff()) {
       memset(dx, 0, sizeof(float) * a.width);
       continue;
     }

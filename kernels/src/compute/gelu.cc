@@ -57,7 +57,7 @@ FL_INLINE void backward(const GeluBackward& a, int64_t begin, int64_t end) {
       Vec value = load(a.x + start + i, lanes);
       if (a.bias != nullptr) value += load(a.bias + i, lanes);
       const Vec dx = load(a.dy + start + i, lanes) * Form::slope(value);
-      store(a.dx + start + i, dx, lanes);
+      if (a.dx != nullptr) store(a.dx + start + i, dx, lanes);
       if (a.dbias != nullptr) store(a.dbias + i, load(a.dbias + i, lanes) + dx, lanes);
     });
   }

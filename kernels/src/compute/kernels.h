@@ -149,11 +149,8 @@ struct SwiGluBackward {
 
 // c[rows, columns] = aᵀ·b with a[depth, rows], b[depth, columns]. First the packing, over blocks of
 // kWeightGradientDepth of the depth; then the product, over rows of c, for columns [first, last) that begin at a
-// panel. `panels` holds depth × columns rounded up to whole panels, `scratch`, private to the call,
-// kWeightGradientScratch for each kWeightGradientRows rows: they, the depth of a block, and room to keep blocks off
-// each other's cache lines and to sum in.
+// panel. `scratch` is private to the call, `panels` shared by all.
 constexpr int64_t kWeightGradientDepth = 256, kWeightGradientRows = 6;
-constexpr int64_t kWeightGradientScratch = kWeightGradientDepth * kWeightGradientRows + 16 + 8;
 struct WeightGradient {
   const float *a, *b;
   float *c, *sums;  // sums: of the columns of a, written with the first columns of c; may be null
@@ -218,11 +215,20 @@ struct AttentionBackward {
   X(adamw_update, AdamWUpdate)                   \
   X(sgd_update, SgdUpdate)
 
+// How many floats of scratch memory a routine lays out for these arguments and items: it alone knows.
+#define FUSELINE_LAYOUTS(X)                      \
+  X(weight_gradient_panels, WeightGradient)      \
+  X(weight_gradient_scratch, WeightGradient)     \
+  X(attention_forward_scratch, Attention)        \
+  X(attention_backward_scratch, AttentionBackward)
+
 struct Routines {
   const char* isa;
-  int64_t panel;  // columns that products handle together; their scratch memory is rounded up to it
 #define FUSELINE_MEMBER(name, Arguments) void (*name)(const Arguments&, int64_t begin, int64_t end);
   FUSELINE_ROUTINES(FUSELINE_MEMBER)
+#undef FUSELINE_MEMBER
+#define FUSELINE_MEMBER(name, Arguments) int64_t (*name)(const Arguments&, int64_t begin, int64_t end);
+  FUSELINE_LAYOUTS(FUSELINE_MEMBER)
 #undef FUSELINE_MEMBER
 };
 
@@ -233,6 +239,9 @@ const Routines& routines();
 namespace FUSELINE_ISA {
 #define FUSELINE_DECLARE(name, Arguments) void name(const Arguments&, int64_t begin, int64_t end);
 FUSELINE_ROUTINES(FUSELINE_DECLARE)
+#undef FUSELINE_DECLARE
+#define FUSELINE_DECLARE(name, Arguments) int64_t name(const Arguments&, int64_t begin, int64_t end);
+FUSELINE_LAYOUTS(FUSELINE_DECLARE)
 #undef FUSELINE_DECLARE
 }  // namespace FUSELINE_ISA
 #endif

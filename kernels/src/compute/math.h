@@ -4,9 +4,9 @@
 
 namespace fuseline::FUSELINE_ISA {
 
-// e^x: x = n·ln2 + r, a polynomial for e^r, and n put into the exponent. Below -87 it gives zero.
+// e^x: x = n·ln2 + r, a polynomial for e^r, and n put into the exponent. Below -87 it gives zero, above 88 infinity.
 static FL_INLINE Vec exp(Vec x) {
-  const Vec clamped = max(min(x, set(88.0f)), set(-87.0f));
+  const Vec clamped = max(set(-87.0f), min(set(88.0f), x));
   const Vec magic = set(12582912.0f);  // 1.5·2²³: adding it rounds to an integer
   const Vec shifted = clamped * 1.44269504088896341f + magic;
   const Vec n = shifted - magic;
@@ -19,12 +19,13 @@ static FL_INLINE Vec exp(Vec x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   const Int power = ((Int)shifted - (Int)magic + 127) << 23;
-  return x < -87.0f ? Vec{} : p * (Vec)power;
+  const Vec bounded = x > 88.0f ? set(__builtin_inff()) : p * (Vec)power;
+  return x < -87.0f ? Vec{} : bounded;
 }
 
-// erf(x) = x·P(x²)/Q(x²), exact to float beyond |x| = 4.
+// erf(x) = x·P(x²)/Q(x²), and exactly ±1 beyond |x| = 4, as in floats it is: 1 + erf(-∞) must be zero.
 static FL_INLINE Vec erf(Vec x) {
-  const Vec c = max(min(x, set(4.0f)), set(-4.0f));
+  const Vec c = max(set(-4.0f), min(set(4.0f), x));
   const Vec s = c * c;
   Vec p = set(-2.72614225801306e-10f);
   p = p * s + 2.77068142495902e-08f;
@@ -38,7 +39,8 @@ static FL_INLINE Vec erf(Vec x) {
   q = q * s + -1.68282697438203e-03f;
   q = q * s + -7.37332916720468e-03f;
   q = q * s + -1.42647390514189e-02f;
-  return c * p / q;
+  const Vec inside = c * p / q;
+  return x > 4.0f ? set(1.0f) : x < -4.0f ? set(-1.0f) : inside;
 }
 
 static FL_INLINE Vec sigmoid(Vec x) { return 1.0f / (1.0f + exp(-x)); }

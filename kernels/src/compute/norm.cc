@@ -33,7 +33,7 @@ void layer_norm_backward(const LayerNormBackward& a, int64_t begin, int64_t end)
   for (int64_t row = begin; row < end; ++row) {
     const float* x = a.x + row * a.width;
     const float* dy = a.dy + row * a.width;
-    float* dx = a.dx + row * a.width;
+    float* dx = a.dx == nullptr ? nullptr : a.dx + row * a.width;
     const float mean = a.mean[row], inv_std = a.inv_std[row];
     Sum sum_g, sum_gh;
     sweep(a.width, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
@@ -79,7 +79,7 @@ void rms_norm_backward(const RmsNormBackward& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const float* x = a.x + row * a.width;
     const float* dy = a.dy + row * a.width;
-    float* dx = a.dx + row * a.width;
+    float* dx = a.dx == nullptr ? nullptr : a.dx + row * a.width;
     const float inv_rms = a.inv_rms[row];
     Sum sum_gh;
     sweep(a.width, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {

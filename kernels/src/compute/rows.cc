@@ -10,9 +10,9 @@ void softmax_forward(const SoftmaxForward& a, int64_t begin, int64_t end) {
     const float* x = a.x + row * a.width;
     float* y = a.y + row * a.width;
     Vec tops[4];
-    for (Vec& top : tops) top = set(x[0]);
+    for (Vec& top : tops) top = set(-__builtin_inff());
     sweep(a.width, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
-      tops[slot] = max(tops[slot], keep(load(x + i, lanes), x[0], lanes));
+      tops[slot] = max(tops[slot], keep(load(x + i, lanes), -__builtin_inff(), lanes));
     });
     const float top = largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
     Sum total;

@@ -75,6 +75,17 @@ static FL_INLINE void stream_fence() {
 #endif
 }
 
+// Divides scratch memory into pieces, in whole cache lines; from null on it only counts.
+struct Layout {
+  float* memory;
+  int64_t size = 0;
+  FL_INLINE float* take(int64_t floats) {
+    float* piece = memory == nullptr ? nullptr : memory + size;
+    size += (floats + 15) / 16 * 16;
+    return piece;
+  }
+};
+
 // body(index, lanes, slot) along a row; slot is 0…3 and constant after inlining, so that reductions can keep
 // four independent accumulators and hide the latency of the addition.
 template <class Body>
@@ -90,7 +101,8 @@ static FL_INLINE void sweep(int64_t count, const Body& body) {
   if (i < count) body(i, Part{count - i}, 1);
 }
 
-// The compilers make a comparison and a blend of the plain form; the processors have one instruction.
+// The compilers make a comparison and a blend of the plain form; the processors have one instruction. Where one of the
+// two is no number, the result is the second: a limit comes first, so that it does not hide what is no number.
 #if defined(__AVX512F__)
 static FL_INLINE Vec max(Vec a, Vec b) { return (Vec)_mm512_max_ps((__m512)a, (__m512)b); }
 static FL_INLINE Vec min(Vec a, Vec b) { return (Vec)_mm512_min_ps((__m512)a, (__m512)b); }

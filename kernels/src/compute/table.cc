@@ -1,4 +1,3 @@
-#include "compute/gemm.h"
 #include "compute/kernels.h"
 
 #define FUSELINE_QUOTE(text) #text
@@ -9,9 +8,8 @@ namespace fuseline::FUSELINE_ISA {
 extern const Routines table;
 const Routines table = {
     FUSELINE_NAME(FUSELINE_ISA),
-    kPanel,
 #define FUSELINE_ENTRY(name, Arguments) name,
-    FUSELINE_ROUTINES(FUSELINE_ENTRY)
+    FUSELINE_ROUTINES(FUSELINE_ENTRY) FUSELINE_LAYOUTS(FUSELINE_ENTRY)
 #undef FUSELINE_ENTRY
 };
 

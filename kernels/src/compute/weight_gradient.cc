@@ -13,13 +13,18 @@ void weight_gradient_pack(const WeightGradient& a, int64_t begin, int64_t end) {
   }
 }
 
+int64_t weight_gradient_panels(const WeightGradient& a, int64_t, int64_t columns) {
+  return a.depth * ((columns + kPanel - 1) / kPanel * kPanel);
+}
+
 namespace {
 
 // An odd number of cache lines for a full block, so that blocks do not share the lines of the first cache.
 constexpr int64_t kBlockStride = kDepthBlock * kBlockRows + 16;
+constexpr int64_t kSums = 8;  // the sums of a block's six columns, as whole vectors
 
 // Blocks of six columns of `a` side by side: left[block][k][6], zero beyond. The rows of `a` are read along their
-// length, and added up in `totals`[block][8] on the way.
+// length, and added up in `totals`[block][kSums] on the way.
 void pack_left(const WeightGradient& a, int64_t row, int64_t rows, int64_t k, int64_t depth, float* left,
                float* totals) {
   const float* from = a.a + k * a.rows + row;
@@ -37,20 +42,26 @@ void pack_left(const WeightGradient& a, int64_t row, int64_t rows, int64_t k, in
         memcpy(to, &value, sizeof(float) * kBlockRows);
       }
       Eight total;
-      memcpy(&total, totals + 8 * block, sizeof total);
+      memcpy(&total, totals + kSums * block, sizeof total);
       total += value;
-      memcpy(totals + 8 * block, &total, sizeof total);
+      memcpy(totals + kSums * block, &total, sizeof total);
     }
   }
 }
 
+int64_t blocks_of(int64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+
 }  // namespace
+
+int64_t weight_gradient_scratch(const WeightGradient&, int64_t begin, int64_t end) {
+  return blocks_of(end - begin) * (kBlockStride + kSums);
+}
 
 void weight_gradient(const WeightGradient& a, int64_t begin, int64_t end) {
   const int64_t padded = (a.columns + kPanel - 1) / kPanel * kPanel, rows = end - begin;
-  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const int64_t blocks = blocks_of(rows);
   float* totals = a.scratch + blocks * kBlockStride;
-  memset(totals, 0, sizeof(float) * 8 * blocks);
+  memset(totals, 0, sizeof(float) * kSums * blocks);
   for (int64_t k = 0; k < a.depth; k += kDepthBlock) {
     const int64_t depth = min(kDepthBlock, a.depth - k);
     pack_left(a, begin, rows, k, depth, a.scratch, totals);
@@ -69,7 +80,7 @@ void weight_gradient(const WeightGradient& a, int64_t begin, int64_t end) {
     }
   }
   if (a.sums == nullptr || a.first_column > 0) return;
-  for (int64_t i = 0; i < rows; ++i) a.sums[begin + i] = totals[i / kBlockRows * 8 + i % kBlockRows];
+  for (int64_t i = 0; i < rows; ++i) a.sums[begin + i] = totals[i / kBlockRows * kSums + i % kBlockRows];
 }
 
 }  // namespace fuseline::FUSELINE_ISA

@@ -36,36 +36,36 @@ Operands packed(const Shape& shape, bool interleaved, float* data) {
   return {strided(0), strided(1), strided(2), shape[0], shape[1], shape[1], heads, heads, width};
 }
 
+void require_heads(const Operands& o) {
+  require(o.groups > 0 && o.heads % o.groups == 0, std::to_string(o.heads) + " heads of queries do not share " +
+                                                       std::to_string(o.groups) + " heads of keys and values evenly");
+  require(o.width > 0, "heads of width 0 have no scores");
+}
+
 Operands read_separate(const Context& context, size_t first) {
   const Tensor q = context.input(first), k = context.input(first + 1), v = context.input(first + 2);
-  require(q.shape.size() == 4 && k.shape.size() == 4, "q and k must be [batch, tokens, heads, width], not " +
-                                                          text(q.shape) + " and " + text(k.shape));
-  require(k.shape == v.shape, "k " + text(k.shape) + " and v " + text(v.shape) + " differ in shape");
-  require(q.shape[0] == k.shape[0] && q.shape[3] == k.shape[3] && q.shape[2] % k.shape[2] == 0,
-          "q " + text(q.shape) + " does not fit k " + text(k.shape) +
-              ": batch and width must agree, and the heads of q be a multiple of those of k");
-  return separate(q.shape, k.shape, q.floats(), k.floats(), v.floats());
+  const Operands o = separate(q.shape, k.shape, q.floats(), k.floats(), v.floats());
+  require_heads(o);
+  return o;
 }
 
 Operands read_packed(const Context& context, size_t index, bool interleaved) {
   const Tensor qkv = context.input(index);
-  require(qkv.shape.size() == 5 && qkv.shape[interleaved ? 3 : 2] == 3,
+  require(qkv.shape[interleaved ? 3 : 2] == 3,
           std::string("qkv must be ") + (interleaved ? "[batch, tokens, heads, 3, width]" : "[batch, tokens, 3, heads, width]") +
               ", not " + text(qkv.shape));
-  return packed(qkv.shape, interleaved, qkv.floats());
+  const Operands o = packed(qkv.shape, interleaved, qkv.floats());
+  require_heads(o);
+  return o;
 }
 
 // Strides of an addition to the scores [batch, heads, queries, keys]; an axis of size 1 repeats.
-Additive additive(const Tensor& tensor, const Operands& o, const char* name) {
+Additive additive(const Tensor& tensor) {
   if (!tensor) return {};
-  const Shape full = {o.batch, o.heads, o.queries, o.keys};
   Shape shape = tensor.shape;
-  require(shape.size() <= 4, std::string(name) + " has more than four axes: " + text(tensor.shape));
   shape.insert(shape.begin(), 4 - shape.size(), 1);
   int64_t strides[4], step = 1;
   for (int axis = 3; axis >= 0; --axis) {
-    require(shape[axis] == 1 || shape[axis] == full[axis], std::string(name) + " " + text(tensor.shape) +
-                                                               " does not broadcast to the scores " + text(full));
     strides[axis] = shape[axis] == 1 ? 0 : step;
     step *= shape[axis];
   }
@@ -84,8 +84,8 @@ Attention arguments(const Context& context, const Operands& o, size_t mask_index
   a.q = o.q;
   a.k = o.k;
   a.v = o.v;
-  a.mask = additive(context.input(mask_index), o, "mask");
-  a.bias = additive(context.input(mask_index + 1), o, "bias");
+  a.mask = additive(context.input(mask_index));
+  a.bias = additive(context.input(mask_index + 1));
   a.heads = o.heads;
   a.groups = o.groups;
   a.queries = o.queries;
@@ -102,12 +102,14 @@ Strided output_strides(float* data, const Operands& o) {
   return {data, o.queries * o.heads * o.width, o.heads * o.width, o.width};
 }
 
-int64_t padded(int64_t value) { return (value + routines().panel - 1) / routines().panel * routines().panel; }
-
-// As the routine lays the scores out.
-int64_t score_stride(const Operands& o) { return padded(o.keys) + routines().panel; }
-
 int64_t cost_of_head(const Operands& o) { return o.queries * o.keys * std::max<int64_t>(o.width / 8, 1); }
+
+// Without a query or a key there are no scores, and every result is zero.
+bool nothing_to_see(const Operands& o) { return o.batch * o.queries * o.keys == 0; }
+
+void clear(float* data, int64_t count) {
+  if (data != nullptr && count > 0) std::memset(data, 0, sizeof(float) * count);
+}
 
 void forward(const Context& context, const Operands& o, size_t mask_index, bool interleaved) {
   const double scale = context.attribute(kScale) != 0 ? context.attribute(kScale) : 1 / std::sqrt(o.width);
@@ -116,17 +118,19 @@ void forward(const Context& context, const Operands& o, size_t mask_index, bool 
   const int64_t key =
       dropout_key(*context.input(mask_index + 3).ints(), static_cast<int64_t>(context.attribute(kStream)));
   Attention a = arguments(context, o, mask_index, state, key);
-  a.y = output_strides(context.output(0, {o.batch, o.queries, o.heads, o.width}), o);
-  thread_local Scratch unwanted;
-  a.statistics = context.output(1, {o.batch, o.heads, o.queries, 2});
-  if (a.statistics == nullptr) a.statistics = unwanted.floats(o.batch * o.heads * o.queries * 2);
+  const Shape shape = {o.batch, o.queries, o.heads, o.width}, rows = {o.batch, o.heads, o.queries, 2};
+  a.y = output_strides(context.output(0, shape), o);
+  a.statistics = context.output(1, rows);
+  if (a.statistics == nullptr) a.statistics = run_scratch(elements(rows));
   if (float* output = context.output(2, {3})) std::memcpy(output, state, sizeof state);
   if (void* output = context.output_data(3, {1})) *static_cast<int64_t*>(output) = key;
-  const int64_t scratch = padded(o.keys) * o.width + padded(o.width) * o.keys + a.block * score_stride(o);
+  if (nothing_to_see(o)) {
+    clear(a.y.data, elements(shape));
+    return clear(a.statistics, elements(rows));
+  }
   for_range(context.parallel(), o.batch * o.heads, cost_of_head(o), [&](int64_t begin, int64_t end) {
-    thread_local Scratch memory;
     Attention part = a;
-    part.scratch = memory.floats(scratch);
+    part.scratch = task_scratch(routines().attention_forward_scratch(a, begin, end));
     routines().attention_forward(part, begin, end);
   });
 }
@@ -165,20 +169,18 @@ void backward(const Context& context, const Operands& o, const Operands& gradien
   b.dk = gradients.k;
   b.dv = gradients.v;
   b.dbias = dbias;
-  if (dbias != nullptr) std::memset(dbias, 0, sizeof(float) * bias.size());
-  const int64_t wide = padded(o.width), block = b.forward.block;
-  const int64_t scratch =
-      2 * padded(o.keys) * o.width + wide * o.keys + 2 * wide * block + 2 * block * score_stride(o);
+  clear(dbias, bias.size());
+  if (nothing_to_see(o)) {
+    clear(gradients.q.data, o.batch * o.queries * o.heads * o.width);
+    clear(gradients.k.data, o.batch * o.keys * o.groups * o.width);
+    return clear(gradients.v.data, o.batch * o.keys * o.groups * o.width);
+  }
   for_groups(context, o, dbias == nullptr ? nullptr : &b.forward.bias, [&](int64_t begin, int64_t end) {
-    thread_local Scratch memory;
     AttentionBackward part = b;
-    part.forward.scratch = memory.floats(scratch);
+    part.forward.scratch = task_scratch(routines().attention_backward_scratch(b, begin, end));
     routines().attention_backward(part, begin, end);
   });
 }
-
-// All gradients come from one computation; one that nobody wants still needs a place.
-float* or_spare(float* data, Scratch& spare, int64_t count) { return data != nullptr ? data : spare.floats(count); }
 
 void attention(const Context& context) { forward(context, read_separate(context, 0), 3, false); }
 
@@ -187,73 +189,53 @@ void attention_packed(const Context& context) {
   forward(context, read_packed(context, 0, interleaved), 1, interleaved);
 }
 
+// All gradients come from one computation; one that nobody wants still needs a place.
 void attention_gradient(const Context& context) {
-  thread_local Scratch spare[3];
   const Operands o = read_separate(context, 1);
   const Shape q = context.input(1).shape, k = context.input(2).shape;
-  float* dq = or_spare(context.output(0, q), spare[0], elements(q));
-  float* dk = or_spare(context.output(1, k), spare[1], elements(k));
-  float* dv = or_spare(context.output(2, k), spare[2], elements(k));
+  float *dq = context.output(0, q), *dk = context.output(1, k), *dv = context.output(2, k);
+  float* spare = dq == nullptr || dk == nullptr || dv == nullptr ? run_scratch(elements(q) + 2 * elements(k)) : nullptr;
+  if (dq == nullptr) dq = spare;
+  if (dk == nullptr) dk = spare + elements(q);
+  if (dv == nullptr) dv = spare + elements(q) + elements(k);
   backward(context, o, separate(q, k, dq, dk, dv), 4, 3);
 }
 
 void attention_packed_gradient(const Context& context) {
-  thread_local Scratch spare;
   const Shape shape = context.input(1).shape;
   const bool interleaved = context.input(7).floats()[2] != 0;
   const Operands o = read_packed(context, 1, interleaved);
-  float* dqkv = or_spare(context.output(0, shape), spare, elements(shape));
+  float* dqkv = context.output(0, shape);
+  if (dqkv == nullptr) dqkv = run_scratch(elements(shape));
   backward(context, o, packed(shape, interleaved, dqkv), 2, 1);
-}
-
-std::optional<Dimensions> statistics_of(const Dimensions& y) {
-  return Dimensions{y[0], y[2], y[1], {2, ""}};
-}
-
-std::optional<Dimensions> separate_statistics(const InputShapes& shapes) {
-  if (shapes[0].size() != 4) return std::nullopt;
-  return statistics_of(shapes[0]);
-}
-
-// The axis of size 3 is the packing, wherever it stands.
-std::optional<Dimensions> packed_result(const InputShapes& shapes) {
-  const Dimensions& qkv = shapes[0];
-  if (qkv.size() != 5) return std::nullopt;
-  return Dimensions{qkv[0], qkv[1], qkv[qkv[2].size == 3 ? 3 : 2], qkv[4]};
-}
-
-std::optional<Dimensions> packed_statistics(const InputShapes& shapes) {
-  const std::optional<Dimensions> y = packed_result(shapes);
-  return y ? statistics_of(*y) : std::nullopt;
 }
 
 }  // namespace
 
 Definitions attention_definitions() {
-  const Input tensor;
-  const Output state = optional(fixed(3)), key = {fixed(1), abi::kInt64, abi::kOptional};
+  const Port q{"q", "B,S,H,D"}, k{"k", "B,T,G,D"}, v{"v", "B,T,G,D"}, dy{"dy", "B,S,H,D"}, y{"y", "B,S,H,D"};
+  const Port mask{"mask", "^B,H,S,T?"}, bias{"bias", "^B,H,S,T?"};
+  const Port qkv{"qkv", "B,S,3,H,D/B,S,H,3,D"}, own_mask{"mask", "^B,H,S,S?"}, own_bias{"bias", "^B,H,S,S?"};
+  const Port ratio{"ratio", "1"}, seed{"seed", "1", abi::kInt64}, key{"key", "1", abi::kInt64};
+  const Port statistics{"statistics", "B,H,S,2"}, state{"state", "3"};
+  const std::vector<Port> results = {y, optional("statistics", "B,H,S,2"), optional("state", "3"),
+                                     optional("key", "1", abi::kInt64)};
+  // There is no gradient of the mask; its place keeps the bias's at the position of the bias.
+  const Port dmask = optional("dmask", ""), dbias = optional("dbias", "");
   const std::vector<Attribute> attributes = {{"scale", false, 0}, {"causal", true, 0}, {"stream", true, 0}};
   std::vector<Attribute> packed_attributes = attributes;
   packed_attributes.push_back({"interleaved", true, 0});
   return {
-      {"FusedAttention",
-       {tensor, tensor, tensor, tensor, tensor, tensor, kIntInput},
-       {{same_as(0)}, optional(separate_statistics), state, key},
-       attributes,
-       attention},
+      {"FusedAttention", {q, k, v, mask, bias, ratio, seed}, results, attributes, attention},
       {"FusedAttentionGrad",
-       {tensor, tensor, tensor, tensor, tensor, tensor, tensor, tensor, tensor, tensor, kIntInput},
-       {optional(same_as(1)), optional(same_as(2)), optional(same_as(3)), optional(same_as(4)), optional(same_as(5))},
+       {dy, q, k, v, mask, bias, ratio, y, statistics, state, key},
+       {optional("dq", "B,S,H,D"), optional("dk", "B,T,G,D"), optional("dv", "B,T,G,D"), dmask, dbias},
        {},
        attention_gradient},
-      {"FusedAttentionPacked",
-       {tensor, tensor, tensor, tensor, kIntInput},
-       {{packed_result}, optional(packed_statistics), state, key},
-       packed_attributes,
-       attention_packed},
+      {"FusedAttentionPacked", {qkv, own_mask, own_bias, ratio, seed}, results, packed_attributes, attention_packed},
       {"FusedAttentionPackedGrad",
-       {tensor, tensor, tensor, tensor, tensor, tensor, tensor, tensor, kIntInput},
-       {optional(same_as(1)), optional(same_as(2)), optional(same_as(3))},
+       {dy, qkv, own_mask, own_bias, ratio, y, statistics, state, key},
+       {optional("dqkv", "B,S,3,H,D/B,S,H,3,D"), dmask, dbias},
        {},
        attention_packed_gradient},
   };

@@ -1,4 +1,6 @@
 // Cross-entropy of logits and class indices. No tensor of probabilities: the backward pass makes them again.
+#include <limits>
+
 #include "compute/kernels.h"
 #include "ops/all.h"
 #include "scratch.h"
@@ -12,28 +14,29 @@ enum Reduction { kMean, kSum };
 constexpr int64_t kCost = 4;
 constexpr int64_t kCacheFloats = 4 << 20;  // a gradient beyond this is out of the caches before it is used
 
-int64_t count_labels(const Tensor& logits, const Tensor& labels, int64_t ignored) {
-  require(labels.size() == logits.rows(), "labels " + text(labels.shape) + " do not give one class per row of " +
-                                              text(logits.shape));
+// How many rows have a label; `counts(row)` says whether the row should. `otherwise` is what else it could be.
+template <class Counts>
+int64_t count_labels(const Tensor& logits, const Tensor& labels, const Counts& counts, const std::string& otherwise) {
   int64_t counted = 0;
   for (int64_t row = 0; row < labels.size(); ++row) {
+    if (!counts(row)) continue;
     const int64_t label = labels.ints()[row];
-    if (label == ignored) continue;
     require(label >= 0 && label < logits.last(), "label " + std::to_string(label) + " of row " + std::to_string(row) +
                                                      " is neither one of " + std::to_string(logits.last()) +
-                                                     " classes nor ignore_index " + std::to_string(ignored));
+                                                     " classes nor " + otherwise);
     ++counted;
   }
   return counted;
 }
 
 void cross_entropy(const Context& context) {
-  thread_local Scratch scratch;
   const Tensor logits = context.input(0), labels = context.input(1);
-  const int64_t rows = logits.rows(), ignored = static_cast<int64_t>(context.attribute(kIgnoreIndex));
+  const int64_t rows = labels.size(), ignored = static_cast<int64_t>(context.attribute(kIgnoreIndex));
   const auto smoothing = static_cast<float>(context.attribute(kLabelSmoothing));
-  const int64_t counted = count_labels(logits, labels, ignored);
-  float* losses = scratch.floats(2 * rows);
+  const int64_t counted = count_labels(
+      logits, labels, [&](int64_t row) { return labels.ints()[row] != ignored; },
+      "ignore_index " + std::to_string(ignored));
+  float* losses = run_scratch(2 * rows);
   float* log_sum_exp = context.output(1, labels.shape);
   if (log_sum_exp == nullptr) log_sum_exp = losses + rows;
   const CrossEntropyForward arguments{logits.floats(), labels.ints(), log_sum_exp, losses, logits.last(), ignored,
@@ -53,9 +56,13 @@ void cross_entropy(const Context& context) {
 
 void cross_entropy_gradient(const Context& context) {
   const Tensor dloss = context.input(0), logits = context.input(1), labels = context.input(2);
+  const float* log_sum_exp = context.input(3).floats();
   const float* state = context.input(4).floats();
+  count_labels(
+      logits, labels, [&](int64_t row) { return log_sum_exp[row] != std::numeric_limits<float>::infinity(); },
+      "of a row that was ignored");
   const CrossEntropyBackward arguments{logits.floats(),
-                                       context.input(3).floats(),
+                                       log_sum_exp,
                                        labels.ints(),
                                        context.output(0, logits.shape),
                                        logits.last(),
@@ -69,16 +76,16 @@ void cross_entropy_gradient(const Context& context) {
 }  // namespace
 
 Definitions cross_entropy_definitions() {
-  const Input tensor;
+  const Port logits{"logits", "*R,V"}, labels{"labels", "*R", abi::kInt64};
   return {
       {"FusedCrossEntropy",
-       {tensor, kIntInput},
-       {{scalar()}, optional(without_last(0)), optional(fixed(2))},
+       {logits, labels},
+       {{"loss", "()"}, optional("log_sum_exp", "*R"), optional("state", "2")},
        {{"ignore_index", true, -100}, {"reduction", true, 0}, {"label_smoothing", false, 0}},
        cross_entropy},
       {"FusedCrossEntropyGrad",
-       {tensor, tensor, kIntInput, tensor, tensor},
-       {{same_as(1)}},
+       {{"dloss", "1"}, logits, labels, {"log_sum_exp", "*R"}, {"state", "2"}},
+       {{"dlogits", "*R,V"}},
        {},
        cross_entropy_gradient},
   };

@@ -20,7 +20,6 @@ void require_ids(const Tensor& ids, int64_t vocabulary) {
 
 void embedding(const Context& context) {
   const Tensor weight = context.input(0), ids = context.input(1);
-  require(weight.shape.size() == 2, "weight must have two axes, not shape " + text(weight.shape));
   const int64_t vocabulary = weight.shape[0], width = weight.shape[1];
   require_ids(ids, vocabulary);
   Shape shape = ids.shape;
@@ -28,6 +27,7 @@ void embedding(const Context& context) {
   float* y = context.output(0, shape);
   if (void* state = context.output_data(1, {1}))
     *static_cast<int64_t*>(state) = static_cast<int64_t>(context.attribute(0));
+  if (y == nullptr) return;
   for_range(context.parallel(), ids.size(), width, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = ids.ints()[i] < 0 ? ids.ints()[i] + vocabulary : ids.ints()[i];
@@ -38,13 +38,11 @@ void embedding(const Context& context) {
 
 void embedding_gradient(const Context& context) {
   const Tensor dy = context.input(0), ids = context.input(1), weight = context.input(2);
-  require(weight.shape.size() == 2, "weight must have two axes, not shape " + text(weight.shape));
   const int64_t vocabulary = weight.shape[0], width = weight.shape[1];
-  require(dy.size() == ids.size() * width, "dy " + text(dy.shape) + " is not one row of " + std::to_string(width) +
-                                               " per index of " + text(ids.shape));
   require_ids(ids, vocabulary);
   EmbeddingBackward shared{dy.floats(), ids.ints(), context.output(0, weight.shape), ids.size(), width, 0, width,
                            vocabulary, *context.input(3).ints()};
+  if (shared.dweight == nullptr) return;
   if (vocabulary > kSmallVocabulary) {
     for_range(context.parallel(), vocabulary, width,
               [&](int64_t begin, int64_t end) { routines().embedding_backward(shared, begin, end); });
@@ -59,24 +57,21 @@ void embedding_gradient(const Context& context) {
   });
 }
 
-std::optional<Dimensions> embedded(const InputShapes& shapes) {
-  if (shapes[0].size() != 2 || shapes[1].empty()) return std::nullopt;
-  Dimensions result = shapes[1];
-  result.push_back(shapes[0][1]);
-  return result;
-}
-
 }  // namespace
 
 Definitions embedding_definitions() {
-  const Input tensor;
+  const Port weight{"weight", "V,D"}, ids{"ids", "*R", abi::kInt64};
   return {
       {"FusedEmbedding",
-       {tensor, kIntInput},
-       {{embedded}, {fixed(1), abi::kInt64, abi::kOptional}},
+       {weight, ids},
+       {{"y", "*R,D"}, optional("state", "1", abi::kInt64)},
        {{"padding_idx", true, -1}},
        embedding},
-      {"FusedEmbeddingGrad", {tensor, kIntInput, tensor, kIntInput}, {{same_as(2)}}, {}, embedding_gradient},
+      {"FusedEmbeddingGrad",
+       {{"dy", "*R,D"}, ids, weight, {"state", "1", abi::kInt64}},
+       {{"dweight", "V,D"}},
+       {},
+       embedding_gradient},
   };
 }
 

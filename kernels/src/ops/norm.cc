@@ -1,31 +1,24 @@
 // LayerNorm and RMSNorm over the last axis.
-#include "compute/kernels.h"
 #include "ops/all.h"
 #include "ops/partials.h"
 
 namespace fuseline {
 namespace {
 
-void require_width(const Tensor& x, const Tensor& scale) {
-  require(scale.size() == x.last(), "scale has shape " + text(scale.shape) + ", but the last axis of x " +
-                                        text(x.shape) + " needs " + std::to_string(x.last()) + " values");
-}
-
+// The shape of one statistic per row; a row of nothing has none.
 Shape statistics_shape(const Tensor& x) {
-  require(!x.shape.empty(), "x is a scalar; it needs at least one axis to normalise over");
+  require(x.last() > 0, "x " + text(x.shape) + " has an empty last axis: there is nothing to normalise over");
   return Shape(x.shape.begin(), x.shape.end() - 1);
 }
 
 void layer_norm(const Context& context) {
   const Tensor x = context.input(0), scale = context.input(1), bias = context.input(2);
-  require_width(x, scale);
-  std::vector<float> unwanted;  // statistics the graph has no use for still need a place
   const Shape statistics = statistics_shape(x);
+  float* unwanted = run_scratch(2 * x.rows());  // statistics the graph has no use for still need a place
   float* mean = context.output(1, statistics);
   float* inv_std = context.output(2, statistics);
-  if (mean == nullptr || inv_std == nullptr) unwanted.resize(2 * x.rows());
-  if (mean == nullptr) mean = unwanted.data();
-  if (inv_std == nullptr) inv_std = unwanted.data() + x.rows();
+  if (mean == nullptr) mean = unwanted;
+  if (inv_std == nullptr) inv_std = unwanted + x.rows();
   const LayerNormForward arguments{x.floats(), scale.floats(),  bias.floats(),
                                    context.output(0, x.shape), mean, inv_std,
                                    x.last(),   static_cast<float>(context.attribute(0))};
@@ -35,7 +28,6 @@ void layer_norm(const Context& context) {
 
 void layer_norm_gradient(const Context& context) {
   const Tensor dy = context.input(0), x = context.input(1), scale = context.input(2);
-  require_width(x, scale);
   const int64_t width = x.last();
   float* dx = context.output(0, x.shape);
   float* dscale = context.output(1, scale.shape);
@@ -52,13 +44,8 @@ void layer_norm_gradient(const Context& context) {
 
 void rms_norm(const Context& context) {
   const Tensor x = context.input(0), scale = context.input(1);
-  require_width(x, scale);
-  std::vector<float> unwanted;
   float* inv_rms = context.output(1, statistics_shape(x));
-  if (inv_rms == nullptr) {
-    unwanted.resize(x.rows());
-    inv_rms = unwanted.data();
-  }
+  if (inv_rms == nullptr) inv_rms = run_scratch(x.rows());
   const auto offset = static_cast<float>(context.attribute(1));
   if (float* state = context.output(2, {1})) *state = offset;
   const RmsNormForward arguments{x.floats(), scale.floats(), context.output(0, x.shape), inv_rms, x.last(),
@@ -69,7 +56,6 @@ void rms_norm(const Context& context) {
 
 void rms_norm_gradient(const Context& context) {
   const Tensor dy = context.input(0), x = context.input(1), scale = context.input(2);
-  require_width(x, scale);
   float* dx = context.output(0, x.shape);
   float* dscale = context.output(1, scale.shape);
   const RmsNormBackward shared{dy.floats(), x.floats(), scale.floats(), context.input(3).floats(), dx, nullptr,
@@ -84,26 +70,26 @@ void rms_norm_gradient(const Context& context) {
 }  // namespace
 
 Definitions norm_definitions() {
-  const Input tensor;
+  const Port x{"x", "*R,N"}, dy{"dy", "*R,N"}, scale{"scale", "N"};
   return {
       {"FusedLayerNorm",
-       {tensor, tensor, tensor},
-       {{same_as(0)}, optional(without_last(0)), optional(without_last(0))},
+       {x, scale, {"bias", "N?"}},
+       {{"y", "*R,N"}, optional("mean", "*R"), optional("inv_std", "*R")},
        {{"epsilon", false, 1e-5}},
        layer_norm},
       {"FusedLayerNormGrad",
-       {tensor, tensor, tensor, tensor, tensor},
-       {optional(same_as(1)), optional(same_as(2)), optional(same_as(2))},
+       {dy, x, scale, {"mean", "*R"}, {"inv_std", "*R"}},
+       {optional("dx", "*R,N"), optional("dscale", "N"), optional("dbias", "N")},
        {},
        layer_norm_gradient},
       {"FusedRmsNorm",
-       {tensor, tensor},
-       {{same_as(0)}, optional(without_last(0)), optional(fixed(1))},
+       {x, scale},
+       {{"y", "*R,N"}, optional("inv_rms", "*R"), optional("state", "1")},
        {{"epsilon", false, 1e-6}, {"offset", false, 0}},
        rms_norm},
       {"FusedRmsNormGrad",
-       {tensor, tensor, tensor, tensor, tensor},
-       {optional(same_as(1)), optional(same_as(2))},
+       {dy, x, scale, {"inv_rms", "*R"}, {"state", "1"}},
+       {optional("dx", "*R,N"), optional("dscale", "N")},
        {},
        rms_norm_gradient},
   };

@@ -7,7 +7,7 @@
 namespace fuseline {
 namespace {
 
-enum Port { kLearningRate, kWeightDecay, kHyper, kStep, kMaximumNorm, kGradientScale, kApply, kFirstTensor };
+enum Place { kLearningRate, kWeightDecay, kHyper, kStep, kMaximumNorm, kGradientScale, kApply, kFirstTensor };
 enum Switch { kZeroGradients, kSkipNonfinite, kNesterov };
 
 double double_at(const Tensor& tensor, size_t index) {
@@ -69,7 +69,6 @@ void step(const Context& context, size_t kinds, const Update& update) {
 
 void adamw(const Context& context) {
   const Tensor hyper = context.input(kHyper);
-  require(hyper.size() == 3, "hyper holds beta1, beta2 and epsilon, not " + std::to_string(hyper.size()) + " values");
   const AdamW adam{double_at(hyper, 0), double_at(hyper, 1), double_at(hyper, 2)};
   step(context, 4, [&](std::vector<Slot> slots, const Clipping& clipping, bool want_norm) {
     for (Slot& slot : slots) slot.adam = adam;
@@ -79,7 +78,6 @@ void adamw(const Context& context) {
 
 void sgd(const Context& context) {
   const Tensor hyper = context.input(kHyper);
-  require(hyper.size() == 2, "hyper holds momentum and dampening, not " + std::to_string(hyper.size()) + " values");
   const Sgd sgd{double_at(hyper, 0), double_at(hyper, 1), context.attribute(kNesterov) != 0};
   const size_t kinds = sgd.momentum == 0 ? 2 : 3;
   step(context, kinds, [&](const std::vector<Slot>& slots, const Clipping& clipping, bool want_norm) {
@@ -87,19 +85,27 @@ void sgd(const Context& context) {
   });
 }
 
-const std::vector<Input> kInputs = {
-    {abi::kDouble}, {abi::kDouble}, {abi::kDouble}, {abi::kInt64}, {abi::kFloat}, {abi::kFloat}, {abi::kBool},
-    {abi::kFloat, abi::kVariadic},
-};
+std::vector<Port> inputs(const char* hyper) {
+  return {
+      {"learning_rate", "", abi::kDouble},
+      {"weight_decay", "", abi::kDouble},
+      {"hyper", hyper, abi::kDouble},
+      {"step", "1", abi::kInt64},
+      {"max_norm", "1"},
+      {"gradient_scale", "1"},
+      {"apply", "1", abi::kBool},
+      {"tensors", "", abi::kFloat, abi::kVariadic},
+  };
+}
 
 }  // namespace
 
 Definitions optimizer_definitions() {
-  const std::vector<Output> outputs = {{fixed(1), abi::kBool}, optional(fixed(1))};
+  const std::vector<Port> outputs = {{"applied", "1", abi::kBool}, optional("gradient_norm", "1")};
   return {
-      {"FusedAdamW", kInputs, outputs, {{"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}}, adamw},
+      {"FusedAdamW", inputs("3"), outputs, {{"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}}, adamw},
       {"FusedSgd",
-       kInputs,
+       inputs("2"),
        outputs,
        {{"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}, {"nesterov", true, 0}},
        sgd},

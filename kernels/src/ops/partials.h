@@ -15,10 +15,9 @@ constexpr int64_t kReductionChunks = 32;
 template <class Body>
 void reduce_rows(const Context& context, int64_t rows, int64_t width, const std::vector<float*>& totals,
                  const Body& body) {
-  thread_local Scratch scratch;
   const int64_t stride = width * static_cast<int64_t>(totals.size());
   const int64_t chunks = chunk_count(rows, width, kReductionChunks);
-  float* partials = scratch.floats(chunks * stride);
+  float* partials = run_scratch(chunks * stride);
   std::memset(partials, 0, sizeof(float) * chunks * stride);
   for_chunks(context.parallel(), rows, chunks,
              [&](int64_t chunk, int64_t begin, int64_t end) { body(partials + chunk * stride, begin, end); });

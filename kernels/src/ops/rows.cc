@@ -8,10 +8,6 @@ namespace {
 
 constexpr int64_t kExpCost = 4;
 
-void require_same(const Tensor& a, const Tensor& b, const char* names) {
-  require(a.shape == b.shape, std::string(names) + " differ in shape: " + text(a.shape) + " and " + text(b.shape));
-}
-
 void softmax(const Context& context) {
   const Tensor x = context.input(0);
   const SoftmaxForward arguments{x.floats(), context.output(0, x.shape), x.last()};
@@ -21,7 +17,6 @@ void softmax(const Context& context) {
 
 void softmax_gradient(const Context& context) {
   const Tensor dy = context.input(0), y = context.input(1);
-  require_same(dy, y, "dy and y");
   const SoftmaxBackward arguments{dy.floats(), y.floats(), context.output(0, y.shape), y.last()};
   for_range(context.parallel(), y.rows(), y.last(),
             [&](int64_t begin, int64_t end) { routines().softmax_backward(arguments, begin, end); });
@@ -29,8 +24,6 @@ void softmax_gradient(const Context& context) {
 
 void dropout_add(const Context& context) {
   const Tensor x = context.input(0), bias = context.input(1), residual = context.input(2);
-  if (bias) require(bias.size() == x.last(), "bias " + text(bias.shape) + " does not fit x " + text(x.shape));
-  if (residual) require_same(x, residual, "x and residual");
   const int64_t key = dropout_key(*context.input(4).ints(), static_cast<int64_t>(context.attribute(0)));
   if (void* output = context.output_data(1, {1})) *static_cast<int64_t*>(output) = key;
   const DropoutAddForward arguments{x.floats(), bias.floats(), residual.floats(), context.output(0, x.shape),
@@ -54,12 +47,10 @@ void dropout_add_gradient(const Context& context) {
 
 void rotate(const Context& context, bool inverse) {
   const Tensor x = context.input(0), cos = context.input(1), sin = context.input(2);
-  require(x.shape.size() == 4, "x must be [batch, tokens, heads, width], not " + text(x.shape));
-  require_same(cos, sin, "cos and sin");
-  const int64_t tokens = x.shape[0] * x.shape[1], table = cos.rows();
+  const int64_t tokens = x.shape[0] * x.shape[1], table = cos.shape[0] * cos.shape[1];
   require(cos.last() % 2 == 0 && cos.last() <= x.last(),
           "cos " + text(cos.shape) + " must end in an even width of at most " + std::to_string(x.last()));
-  require(table == tokens || table == x.shape[1], "cos " + text(cos.shape) + " does not fit the tokens of " + text(x.shape));
+  require(cos.shape[0] == sin.shape[0], "cos " + text(cos.shape) + " and sin " + text(sin.shape) + " differ in shape");
   const Rotary arguments{x.floats(), cos.floats(), sin.floats(), context.output(0, x.shape), x.shape[2], x.last(),
                          cos.last(), table, inverse};
   for_range(context.parallel(), tokens, x.shape[2] * x.last(),
@@ -71,7 +62,6 @@ void rotary_gradient(const Context& context) { rotate(context, true); }
 
 void swiglu(const Context& context) {
   const Tensor gate = context.input(0), up = context.input(1);
-  require_same(gate, up, "gate and up");
   const SwiGluForward arguments{gate.floats(), up.floats(), context.output(0, gate.shape)};
   for_range(context.parallel(), gate.size(), kExpCost,
             [&](int64_t begin, int64_t end) { routines().swiglu_forward(arguments, begin, end); });
@@ -79,8 +69,6 @@ void swiglu(const Context& context) {
 
 void swiglu_gradient(const Context& context) {
   const Tensor dy = context.input(0), gate = context.input(1), up = context.input(2);
-  require_same(gate, up, "gate and up");
-  require_same(dy, gate, "dy and gate");
   const SwiGluBackward arguments{dy.floats(), gate.floats(), up.floats(), context.output(0, gate.shape),
                                  context.output(1, up.shape)};
   for_range(context.parallel(), gate.size(), kExpCost,
@@ -98,25 +86,28 @@ void column_sum(const Context& context) {
 }  // namespace
 
 Definitions row_definitions() {
-  const Input tensor;
+  const Port x{"x", "*R,N"}, y{"y", "*R,N"}, dy{"dy", "*R,N"}, bias{"bias", "N?"};
+  const Port ratio{"ratio", "1"}, seed{"seed", "1", abi::kInt64}, key{"key", "1", abi::kInt64};
+  const Port heads{"x", "B,S,H,D"}, cos{"cos", "B|1,S,R"}, sin{"sin", "B|1,S,R"};
+  const Port gate{"gate", "*R"}, up{"up", "*R"};
   return {
-      {"FusedSoftmax", {tensor}, {{same_as(0)}}, {}, softmax},
-      {"FusedSoftmaxGrad", {tensor, tensor}, {{same_as(1)}}, {}, softmax_gradient},
+      {"FusedSoftmax", {x}, {y}, {}, softmax},
+      {"FusedSoftmaxGrad", {dy, y}, {{"dx", "*R,N"}}, {}, softmax_gradient},
       {"FusedBiasDropoutAdd",
-       {tensor, tensor, tensor, tensor, kIntInput},
-       {{same_as(0)}, {fixed(1), abi::kInt64, abi::kOptional}},
+       {x, bias, {"residual", "*R,N?"}, ratio, seed},
+       {y, optional("key", "1", abi::kInt64)},
        {{"stream", true, 0}},
        dropout_add},
       {"FusedBiasDropoutAddGrad",
-       {tensor, tensor, tensor, kIntInput},
-       {optional(same_as(0)), optional(same_as(1))},
+       {dy, bias, ratio, key},
+       {optional("dx", "*R,N"), optional("dbias", "N?")},
        {},
        dropout_add_gradient},
-      {"FusedRotary", {tensor, tensor, tensor}, {{same_as(0)}}, {}, rotary},
-      {"FusedRotaryGrad", {tensor, tensor, tensor}, {{same_as(0)}}, {}, rotary_gradient},
-      {"FusedSwiGlu", {tensor, tensor}, {{same_as(0)}}, {}, swiglu},
-      {"FusedSwiGluGrad", {tensor, tensor, tensor}, {optional(same_as(1)), optional(same_as(2))}, {}, swiglu_gradient},
-      {"FusedColumnSum", {tensor}, {{last_of(0)}}, {}, column_sum},
+      {"FusedRotary", {heads, cos, sin}, {{"y", "B,S,H,D"}}, {}, rotary},
+      {"FusedRotaryGrad", {{"dy", "B,S,H,D"}, cos, sin}, {{"dx", "B,S,H,D"}}, {}, rotary_gradient},
+      {"FusedSwiGlu", {gate, up}, {{"y", "*R"}}, {}, swiglu},
+      {"FusedSwiGluGrad", {{"dy", "*R"}, gate, up}, {optional("dgate", "*R"), optional("dup", "*R")}, {}, swiglu_gradient},
+      {"FusedColumnSum", {x}, {{"y", "N"}}, {}, column_sum},
   };
 }
 

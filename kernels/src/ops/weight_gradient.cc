@@ -20,10 +20,8 @@ int64_t tiles_down(int64_t blocks, int64_t across) {
 }
 
 void weight_gradient(const Context& context) {
-  thread_local Scratch panel_memory;
   const Tensor a = context.input(0), b = context.input(1);
-  require(a.rows() == b.rows(), "a " + text(a.shape) + " and b " + text(b.shape) + " differ in their number of rows");
-  const int64_t depth = a.rows(), rows = a.last(), columns = b.last();
+  const int64_t rows = a.last(), columns = b.last(), depth = rows > 0 ? a.rows() : b.rows();
   WeightGradient shared{a.floats(), b.floats(), context.output(0, {rows, columns}), context.output(1, {rows}), nullptr,
                         nullptr, depth, rows, columns, 0, columns};
   if (depth == 0) {  // an empty sum
@@ -31,31 +29,30 @@ void weight_gradient(const Context& context) {
     if (shared.sums != nullptr) std::memset(shared.sums, 0, sizeof(float) * rows);
     return;
   }
-  shared.panels = panel_memory.floats(depth * pieces(columns, routines().panel) * routines().panel);
+  shared.panels = run_scratch(routines().weight_gradient_panels(shared, 0, columns));
   for_range(context.parallel(), pieces(depth, kWeightGradientDepth), kWeightGradientDepth * columns,
             [&](int64_t begin, int64_t end) { routines().weight_gradient_pack(shared, begin, end); });
-  const int64_t blocks = pieces(rows, kWeightGradientRows), across = pieces(columns, kTileColumns);
+  const int64_t blocks = pieces(rows, kWeightGradientRows), across = std::max<int64_t>(pieces(columns, kTileColumns), 1);
   const int64_t down = tiles_down(blocks, across);
   for_chunks(context.parallel(), down * across, down * across, [&](int64_t index, int64_t, int64_t) {
-    thread_local Scratch left_memory;
     const int64_t row = index / across, first = blocks * row / down, last = blocks * (row + 1) / down;
     WeightGradient arguments = shared;
-    arguments.scratch = left_memory.floats((last - first) * kWeightGradientScratch);
+    const int64_t begin = first * kWeightGradientRows, end = std::min(rows, last * kWeightGradientRows);
+    arguments.scratch = task_scratch(routines().weight_gradient_scratch(arguments, begin, end));
     arguments.first_column = index % across * kTileColumns;
     arguments.last_column = std::min(columns, arguments.first_column + kTileColumns);
-    routines().weight_gradient(arguments, first * kWeightGradientRows, std::min(rows, last * kWeightGradientRows));
+    routines().weight_gradient(arguments, begin, end);
   });
-}
-
-std::optional<Dimensions> product(const InputShapes& shapes) {
-  if (shapes[0].empty() || shapes[1].empty()) return std::nullopt;
-  return Dimensions{shapes[0].back(), shapes[1].back()};
 }
 
 }  // namespace
 
 Definitions weight_gradient_definitions() {
-  return {{"FusedWeightGrad", {Input{}, Input{}}, {{product}, optional(last_of(0))}, {}, weight_gradient}};
+  return {{"FusedWeightGrad",
+           {{"a", "*R,N"}, {"b", "*R,K"}},
+           {{"c", "N,K"}, optional("a_sum", "N")},
+           {},
+           weight_gradient}};
 }
 
 }  // namespace fuseline
