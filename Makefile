@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-without-kernels test-slow lint format clean bench bench-simplify bench-kernels \
+.PHONY: help env demo test test-without-kernels test-slow sanitize lint format clean bench bench-simplify bench-kernels \
         bench-training bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
         stock-inference stock-export large-export distributed kill-resume fuzz fuzz-parsers
 
@@ -46,6 +46,23 @@ test-without-kernels: env  ## The suite as on a machine where the native library
 
 test-slow: $(VENV)/.data  ## Checks that take minutes each
 	$(RUN) pytest -m slow
+
+# The runtime of a sanitizer must be there before Python is. Leaks are Python's own; scratch memory is kept on purpose.
+# ThreadSanitizer cannot see into the thread pools of numpy and torch, so these get one thread each; in its build the
+# operators run on threads of their own.
+sanitize: sanitize-address sanitize-thread  ## The kernel tests under AddressSanitizer + UBSan, then under ThreadSanitizer
+
+sanitize-%: env
+	$(BIN)/cmake -S kernels -B build/sanitize-$* -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	    -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DFUSELINE_SANITIZE=$* > /dev/null
+	$(BIN)/cmake --build build/sanitize-$*
+	LD_PRELOAD="$$($(CXX) -print-file-name=lib$(SANITIZER_$*).so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	    TSAN_OPTIONS=allocator_may_return_null=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	    FUSELINE_KERNELS=$(CURDIR)/build/sanitize-$*/libfuseline_kernels.so $(RUN) pytest -s tests/kernels
+
+SANITIZER_address := asan
+SANITIZER_thread  := tsan
 
 lint: env  ## Style and types
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.native
 #: What each architecture is here for.
 MODELS = {
     "bert": ("FusedAttention", "FusedBiasGelu", "FusedLayerNorm", "FusedEmbedding", "FusedCrossEntropy"),
-    "gpt2": ("FusedAttentionPacked", "FusedBiasGeluTanh", "FusedBiasDropoutAdd"),
+    "gpt2": ("FusedAttentionPacked", "FusedBiasGeluTanh", "FusedWeightGrad"),
     "llama": ("FusedRmsNorm", "FusedRotary", "FusedSwiGlu"),
 }
 
@@ -34,7 +34,8 @@ def test_a_nan_weight_shows_in_loss_and_gradients(name: str) -> None:
     for key, parameter in model.named_parameters():
         poisoned = np.array(healthy[key])
         poisoned.reshape(len(poisoned), -1)[:, 0] = np.nan
-        step.load_state_dict({**healthy, key: poisoned})
+        tied = {other for other, value in healthy.items() if np.array_equal(value, healthy[key])}
+        step.load_state_dict({**healthy, **dict.fromkeys(tied, poisoned)})
         with torch.no_grad():
             kept = parameter.detach().clone()
             parameter.copy_(torch.from_numpy(poisoned))
