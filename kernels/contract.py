@@ -1,10 +1,10 @@
 """The shapes of an operator's ports, as the native library checks them before it computes.
 
-A shape is a text, the same in the library (``src/contract.h``): axes separated by commas, each a size (``3``), a
-letter that stands for the same size everywhere (``N``), that or 1 (``B|1``), or any number of axes (``*R``). As
-a whole: empty for anything; ``1`` for one element in whatever rank (an output has the shape [1]); ``()`` for a
-scalar; ``…?`` where a tensor without elements may stand for an absent one; ``^…`` for what broadcasts to the
-rest; ``…/…`` for the first form that fits.
+A shape is a text, the same in the library (``src/contract.h``): axes separated by commas, each a size
+(``3``), a letter that stands for the same size everywhere (``N``), that or 1 (``B|1``), or any number of axes
+(``*R``). As a whole: empty for anything; ``1`` for one element in whatever rank (an output is [1]);
+``()`` for a scalar; ``…?`` where a tensor without elements may stand for an absent one; ``^…`` for what
+broadcasts to the rest; ``…/…`` for the first form that fits.
 """
 
 from __future__ import annotations

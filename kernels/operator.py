@@ -86,8 +86,8 @@ class Operator:
     """One operator: its ports, its meaning in numpy, and the nodes of its gradient (empty: none).
 
     No input is ever left out, since ONNX Runtime's gradient builder fails on that: a tensor without elements
-    stands for an absent one. ``workspace`` gives the bytes of scratch memory that all threads together hold at
-    most during a run, whatever the instruction set and with every output left out that may be.
+    stands for an absent one. ``workspace`` gives the bytes of scratch memory that all threads together hold
+    at most during a run, whatever the instruction set and with every output left out that may be.
     """
 
     name: str

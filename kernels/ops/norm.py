@@ -57,7 +57,13 @@ NORM_OPERATORS = (
     Operator(
         "FusedLayerNormGrad",
         "gradient of FusedLayerNorm from the statistics it kept",
-        (port("dy", "*R,N"), port("x", "*R,N"), port("scale", "N"), port("mean", "*R"), port("inv_std", "*R")),
+        (
+            port("dy", "*R,N"),
+            port("x", "*R,N"),
+            port("scale", "N"),
+            port("mean", "*R"),
+            port("inv_std", "*R"),
+        ),
         (optional("dx", "*R,N"), optional("dscale", "N"), optional("dbias", "N")),
         layer_norm_grad,
         workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 2),
@@ -81,7 +87,13 @@ NORM_OPERATORS = (
     Operator(
         "FusedRmsNormGrad",
         "gradient of FusedRmsNorm from the statistics it kept",
-        (port("dy", "*R,N"), port("x", "*R,N"), port("scale", "N"), port("inv_rms", "*R"), port("state", "1")),
+        (
+            port("dy", "*R,N"),
+            port("x", "*R,N"),
+            port("scale", "N"),
+            port("inv_rms", "*R"),
+            port("state", "1"),
+        ),
         (optional("dx", "*R,N"), optional("dscale", "N")),
         rms_norm_grad,
         workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),

@@ -9,7 +9,6 @@ from fuseline.kernels.operator import Array, Operator, Port, optional, port, var
 __all__ = ["OPTIMIZER_OPERATORS"]
 
 
-
 def _inputs(hyper: str) -> tuple[Port, ...]:
     return (
         port("learning_rate", type="double"),

@@ -107,7 +107,7 @@ def test_what_fits_the_contract_runs(operator: Operator, rng: np.random.Generato
 
 @pytest.mark.parametrize("operator,index", _ports())
 def test_malformed_inputs_give_an_error(operator: Operator, index: int, rng: np.random.Generator) -> None:
-    """Every wrong shape of this input is refused by name; a shape that fits after all may not crash either."""
+    """Every wrong shape of this input is refused by name; one that fits after all may not crash either."""
     valid = _inputs(operator, rng)
     refused = 0
     for shape in _mutations(valid[index].shape):
@@ -119,12 +119,18 @@ def test_malformed_inputs_give_an_error(operator: Operator, index: int, rng: np.
                 evaluate(operator, inputs, 2, _without(operator))
             refused += 1
             continue
-        try:
-            evaluate(operator, inputs, 2, _without(operator))
-        except Exception as error:
-            assert f"fuseline.{operator.name}: " in str(error)
-            refused += 1
+        message = _refusal(operator, inputs)
+        assert message is None or f"fuseline.{operator.name}: " in message
+        refused += message is not None
     assert refused or operator.inputs[index].shape == "*R" or len(operator.inputs) == 1
+
+
+def _refusal(operator: Operator, inputs: list[Array]) -> str | None:
+    try:
+        evaluate(operator, inputs, 2, _without(operator))
+    except Exception as error:
+        return str(error)
+    return None
 
 
 @pytest.mark.parametrize("operator,index", _ports())

@@ -140,7 +140,7 @@ def test_dropout_keeps_what_is_no_number(isa: str, rng: np.random.Generator, spe
     scalars = [np.array([0.5], np.float32), np.array([3])]
     y, _ = evaluate(OPERATORS["FusedBiasDropoutAdd"], [x, EMPTY, EMPTY, *scalars])
     kept, _ = evaluate(OPERATORS["FusedBiasDropoutAdd"], [np.ones_like(x), EMPTY, EMPTY, *scalars])
-    same_kind(y, torch.from_numpy(x * kept))
+    same_kind(y, torch.from_numpy(x) * torch.from_numpy(kept))
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])

@@ -1,4 +1,4 @@
-"""A weight that is no number shows in the loss and the gradients, through every fusion of the training pipeline."""
+"""A weight that is no number shows in loss and gradients, through every fusion of the training pipeline."""
 
 from __future__ import annotations
 
