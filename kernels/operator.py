@@ -12,7 +12,6 @@ import onnx
 import onnx_ir as ir
 
 from fuseline.engine.shapes.site import Site, Typing
-
 from fuseline.kernels.contract import Bindings, Dimension, matches, resolve
 
 __all__ = [
@@ -151,7 +150,7 @@ class Operator:
         """Types and shapes of the outputs, for the engine's inference."""
         known = {port.name: site.dims(index) for index, port in enumerate(self.inputs)}
         shapes = self.output_shapes({name: dims for name, dims in known.items() if dims is not None})
-        return [(ir.DataType(_ONNX_TYPES[port.type]), shapes[port.name]) for port in self.outputs]
+        return [(ir.DataType[port.type.upper()], shapes[port.name]) for port in self.outputs]
 
     def schema(self) -> onnx.defs.OpSchema:
         """The ONNX schema, for checkers and documentation."""
