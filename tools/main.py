@@ -16,6 +16,7 @@ from fuseline.tools.commands.doctor import doctor_command
 from fuseline.tools.commands.explain import explain_command
 from fuseline.tools.commands.export import export_command
 from fuseline.tools.commands.passes import list_command, show_command
+from fuseline.tools.commands.quantize import quantize_command
 from fuseline.tools.commands.run import run_command
 from fuseline.tools.commands.show import show_model_command
 from fuseline.tools.commands.train import train_command
@@ -46,6 +47,7 @@ _add(app, "bisect", bisect_command)
 _add(app, "train", train_command)
 _add(app, "show", show_model_command)
 _add(app, "view", view_command)
+_add(app, "quantize", quantize_command)
 _add(app, "doctor", doctor_command)
 _add(passes, "list", list_command)
 _add(passes, "show", show_command)

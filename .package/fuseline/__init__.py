@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fuseline.engine.pipeline import Pipeline
     from fuseline.engine.training.step import TrainingStep
     from fuseline.exporters import export
+    from fuseline.tools.quantizer import quantize
     from fuseline.tools.trainer import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     "export": "fuseline.exporters",
     "load": "fuseline.engine.files",
     "one_of": "fuseline.engine.patterns",
+    "quantize": "fuseline.tools.quantizer",
 }
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "export",
     "load",
     "one_of",
+    "quantize",
 ]
 
 

@@ -5,6 +5,7 @@
     // TRAINABLE: weight, bias               (optional) initializers that are trainable parameters
     // TYPES:                                (optional) intermediate types are part of the expectation
     // NO-RUN: why                           (optional) do not run the model
+    // TOLERANCE: 0.05                       (optional) how far results may be off, as a part of the largest
     agraph (float[N,4] x) => (float[N,4] y) { … }
     // EXPECT:                               the graph afterwards, or
     // EXPECT-UNCHANGED: part of the reason  the pass must leave it alone and say why
@@ -92,7 +93,7 @@ class GoldenItem(pytest.Item):
         assert result.changes, "nothing changed" + _reasons(result)
         check_settled(self.pipeline, result.model)
         if "NO-RUN" not in case.directives:
-            check_numbers(before, result.model)
+            check_numbers(before, result.model, float(case.directives.get("TOLERANCE", 0)))
         self.compare(canonical(result.model.to_proto(), types="TYPES" in case.directives))
 
     def compare(self, actual: str) -> None:
@@ -129,7 +130,7 @@ def parse(text: str) -> tuple[str, list[Case]]:
         elif key == "CASE":
             cases.append(Case(value, ""))
             target = "model"
-        elif cases and key in ("EXPECT", "EXPECT-UNCHANGED", "TRAINABLE", "TYPES", "NO-RUN"):
+        elif cases and key in ("EXPECT", "EXPECT-UNCHANGED", "TRAINABLE", "TYPES", "NO-RUN", "TOLERANCE"):
             cases[-1].directives[key] = value
             target = "expected" if key.startswith("EXPECT") else target
         else:
@@ -226,7 +227,7 @@ def check_settled(pipeline: str, model: Model) -> None:
     assert not again.changes, f"a second run changes more: {more}"
 
 
-def check_numbers(before: Model, after: Model) -> None:
+def check_numbers(before: Model, after: Model, part: float) -> None:
     if not kernels.available() and any(node.domain == kernels.DOMAIN for node in after.nodes()):
         return  # the text has been compared; there is nothing to run the operators with
     inputs = generate(before, seed=0)
@@ -240,6 +241,8 @@ def check_numbers(before: Model, after: Model) -> None:
             continue
         assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), name
         rtol, atol = TOLERANCE.get(str(expected.dtype), (0.0, 0.0))
+        if part and expected.dtype.kind == "f":
+            atol = part * float(np.abs(expected).max())
         if expected.dtype == object or not atol:
             np.testing.assert_array_equal(actual, expected, err_msg=name)
         else:

@@ -1,0 +1,123 @@
+"""Moving a factor per channel from an activation into the weights that read it; results stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from fuseline.engine.constants import constant
+from fuseline.engine.model import Model
+from fuseline.engine.naming import fresh_name
+from fuseline.engine.nodes import attribute
+from fuseline.engine.quantization.products import Product, operator_of
+
+__all__ = ["scale_channels"]
+
+Array = npt.NDArray[Any]
+_EVERYTHING = 1 << 62
+
+# Operator → the inputs that scale and shift each channel of its first output.
+_NORMS = {
+    "LayerNormalization": (1, 2),
+    "SimplifiedLayerNormalization": (1,),
+    "RMSNormalization": (1,),
+    "com.microsoft::SimplifiedLayerNormalization": (1,),
+    "com.microsoft::SkipLayerNormalization": (2, 3),
+    "com.microsoft::SkipSimplifiedLayerNormalization": (2,),
+    "com.microsoft::EmbedLayerNormalization": (5, 6),
+}
+_ATTENTION = "com.microsoft::Attention"
+
+
+def scale_channels(
+    model: Model, value: ir.Value, products: Sequence[Product], factors: Array
+) -> Callable[[], None] | str:
+    """What divides channels of `value` by their factors and makes up for it in the products, or why not.
+
+    All readers have to be the given products, and the factor has to fold into what makes the value.
+    """
+    nodes = {p.node for p in products}
+    others = [u for u in value.uses() if u.node not in nodes or u.idx != 0]
+    if others or value.is_graph_output():
+        reader = others[0].node.name if others else "the graph's output"
+        return f"{value.name!r} is also read by {reader!r}"
+    producer = value.producer()
+    operator = operator_of(producer) if producer is not None else "an input"
+    if producer is not None and value.index() == 0:
+        if operator in _NORMS:
+            return _through_norm(model, producer, _NORMS[operator], products, factors)
+        if operator == _ATTENTION:
+            return _through_attention(model, producer, products, factors)
+    return f"{value.name!r} comes from {operator}, into which no factor folds"
+
+
+def _through_norm(
+    model: Model, norm: ir.Node, places: tuple[int, ...], products: Sequence[Product], factors: Array
+) -> Callable[[], None] | str:
+    contents: dict[int, Array] = {}
+    for place in places:
+        value = norm.inputs[place] if place < len(norm.inputs) else None
+        if value is None:
+            continue
+        content = constant(model, value, at_most=_EVERYTHING)
+        if content is None or content.shape != factors.shape:
+            return f"{value.name!r} is no constant of one number per channel"
+        contents[place] = content
+    if places[0] not in contents:
+        return f"{norm.name!r} has no scale to change"
+
+    def change() -> None:
+        for place, content in contents.items():
+            _replace(model, norm, place, (content / factors).astype(content.dtype))
+        _scale_rows(model, products, factors)
+
+    return change
+
+
+def _through_attention(
+    model: Model, node: ir.Node, products: Sequence[Product], factors: Array
+) -> Callable[[], None] | str:
+    """The values of an attention are weighted sums of its last third of columns."""
+    if attribute(node, "qkv_hidden_sizes", None):
+        return "queries, keys and values differ in width"
+    weight = constant(model, node.inputs[1], at_most=_EVERYTHING)
+    bias = constant(model, node.inputs[2] if len(node.inputs) > 2 else None, at_most=_EVERYTHING)
+    if weight is None or weight.shape[1] != 3 * len(factors):
+        return f"the weights of {node.name!r} are not constant"
+    if bias is None and len(node.inputs) > 2 and node.inputs[2] is not None:
+        return f"the bias of {node.name!r} is not constant"
+    whole = np.concatenate([np.ones(2 * len(factors), np.float32), factors])
+
+    def change() -> None:
+        _replace(model, node, 1, (weight / whole).astype(weight.dtype))
+        if bias is not None:
+            _replace(model, node, 2, (bias / whole).astype(bias.dtype))
+        _scale_rows(model, products, factors)
+
+    return change
+
+
+def _scale_rows(model: Model, products: Sequence[Product], factors: Array) -> None:
+    for product in products:
+        content = constant(model, product.weight, at_most=_EVERYTHING)
+        assert content is not None
+        columns = product.kind == "matrix" and attribute(product.node, "transB", 0)
+        scaled = content * (factors if columns else factors[:, None])
+        _replace(model, product.node, 1, scaled.astype(content.dtype))
+
+
+def _replace(model: Model, node: ir.Node, place: int, content: Array) -> None:
+    """A new initializer in place of one that other nodes may share."""
+    graph, old = node.graph, node.inputs[place]
+    assert isinstance(graph, ir.Graph)
+    assert old is not None
+    root = model.graph
+    name = fresh_name(f"{old.name}/scaled", lambda n: n in root.initializers)
+    value = ir.Value(name=name, const_value=ir.tensor(np.ascontiguousarray(content), name=name))
+    value.shape, value.type = ir.Shape(content.shape), old.type
+    root.register_initializer(value)
+    node.replace_input_with(place, value)

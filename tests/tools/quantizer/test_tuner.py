@@ -1,0 +1,116 @@
+"""The ladder: it meets the criterion, keeps its best on disk, and goes on where it was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fuseline.engine.model import Model
+from fuseline.tools.quantizer import quantize
+from fuseline.tools.quantizer.metrics import predictor
+from tests.tools.quantizer import small_model
+
+FRAGILE = {"weights": {"smallest": 0}, "accuracy": {"tolerable-loss": 0.01}}
+
+
+def test_the_tuner_finds_the_fragile_node_by_itself(tmp_path: Path) -> None:
+    lines: list[str] = []
+    outcome = quantize(
+        small_model.model(),
+        tmp_path / "q.onnx",
+        {"mode": "static", "format": "qdq", **FRAGILE},
+        calibration=small_model.batches(),
+        tell=lines.append,
+    )
+    first = outcome.trials[0]
+    assert not first.met
+    assert outcome.met
+    assert outcome.score is not None
+    assert outcome.score >= 0.99
+    # Of four products one is fragile, and it is the one that stays in float.
+    assert len(outcome.left.products) == 1
+    worst = json.loads((tmp_path / "q.onnx.tuning/sensitivity-static-qdq.json").read_text())
+    assert next(iter(outcome.left.products)) == next(iter(worst))
+    on_disk = predictor(Model.load(tmp_path / "q.onnx"))
+    batch = small_model.batches()[0]
+    np.testing.assert_array_equal(on_disk(batch)["logits"], predictor(outcome.model)(batch)["logits"])
+
+
+def test_a_rerun_tries_nothing_twice(tmp_path: Path) -> None:
+    asked = {"count": 0}
+
+    def metric(predict: object) -> float:
+        asked["count"] += 1
+        return 1.0 if asked["count"] == 1 else 0.5
+
+    given = {"mode": "static", "weights": {"smallest": 0}, "budget": {"trials": 3}}
+    config = {**given, "accuracy": {}}
+    run = {"calibration": small_model.batches(), "metric": metric}
+    first = quantize(small_model.model(), tmp_path / "q.onnx", config, **run)
+    assert (len(first.trials), asked["count"]) == (3, 4)
+    assert first.met is False
+    second = quantize(small_model.model(), tmp_path / "q.onnx", config, **run)
+    assert len(second.trials) == 6
+    assert asked["count"] == 7, "neither the float model nor a known trial is judged again"
+    asked["count"] = 0
+    other = quantize(small_model.model(fragile=False), tmp_path / "q.onnx", config, **run)
+    assert len(other.trials) == 3, "the journal of another model is no journal of this one"
+
+
+def test_killed_half_way_the_best_is_on_disk_and_the_rerun_goes_on(tmp_path: Path) -> None:
+    output, journal = tmp_path / "q.onnx", tmp_path / "q.onnx.tuning/journal.jsonl"
+    root = Path(__file__).parents[3]
+    program = [sys.executable, "-m", "tests.tools.quantizer.small_model", str(output)]
+    process = subprocess.Popen(
+        program, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if journal.exists() and len(journal.read_text().splitlines()) >= 3:
+            break
+        time.sleep(0.02)
+    assert process.poll() is None, "it ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert predictor(Model.load(output))(small_model.batches()[0])["logits"].shape == (16, 4)
+    outcome = small_model.tune(output)
+    assert outcome.met
+    assert [t.name for t in outcome.trials][: len(before) - 2] == [r["name"] for r in before[2:]]
+    assert len(outcome.trials) > len(before) - 2
+
+
+def test_an_interruption_keeps_the_best(tmp_path: Path) -> None:
+    calls = {"count": 0}
+
+    def metric(predict: object) -> float:
+        calls["count"] += 1
+        if calls["count"] == 3:
+            raise KeyboardInterrupt
+        return 1.0 if calls["count"] == 1 else 0.4
+
+    outcome = quantize(
+        small_model.model(),
+        tmp_path / "q.onnx",
+        {"mode": "static", "weights": {"smallest": 0}, "accuracy": {}},
+        calibration=small_model.batches(),
+        metric=metric,
+    )
+    assert outcome.score == 0.4
+    assert Model.load(tmp_path / "q.onnx").graph is not None
+
+
+@pytest.mark.parametrize("seconds", [0.0])
+def test_a_budget_never_ends_with_nothing(tmp_path: Path, seconds: float) -> None:
+    config = {"mode": "auto", "weights": {"smallest": 0}, "budget": {"time": seconds}, "accuracy": {}}
+    outcome = quantize(small_model.model(), tmp_path / "q.onnx", config, calibration=small_model.batches())
+    assert (tmp_path / "q.onnx").exists()
+    assert len(outcome.trials) == 1

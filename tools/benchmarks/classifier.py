@@ -1,0 +1,110 @@
+"""MiniLM fine-tuned on real comments, once, as the model whose accuracy quantization has to keep.
+
+    python -m fuseline.tools.benchmarks.classifier [--folder build/quantize]
+
+The folder then holds `minilm.onnx`, `calibration.npz` (texts the model was trained on) and `test.npz` (texts
+it has never seen, with their labels). Texts of like length stand together, so that little is padding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fuseline.tools.console import console
+from fuseline.tools.demo import minilm, offensive_texts
+
+__all__ = ["FOLDER", "Classifier", "classifier"]
+
+FOLDER = Path("build/quantize")
+LENGTH = 64
+TRAINING, TEST, CALIBRATION = 12_000, 10_240, 512
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """Where the exported model, its data and its torch weights are."""
+
+    model: Path
+    calibration: Path
+    test: Path
+    weights: Path
+
+
+def classifier(folder: Path = FOLDER) -> Classifier:
+    """The fine-tuned model, made on first use (some minutes)."""
+    made = Classifier(
+        folder / "minilm.onnx", folder / "calibration.npz", folder / "test.npz", folder / "minilm"
+    )
+    if not made.test.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _make(made)
+    return made
+
+
+def _make(target: Classifier) -> None:
+    import transformers
+
+    from fuseline.exporters import export
+    from fuseline.tools.trainer.text_data import balanced, encode, read_texts
+
+    transformers.set_seed(7)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
+    texts = balanced(read_texts(offensive_texts(), label="is_offensive"), TRAINING + TEST, seed=7)
+    encoded = encode(texts, tokenizer, max_length=LENGTH)
+    test, training = encoded[:TEST], encoded[TEST:]
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(minilm(), num_labels=2)
+    _train(model, tokenizer, training)
+    model.eval().save_pretrained(target.weights)
+    tokenizer.save_pretrained(target.weights)
+    export(model, task="text-classification").save(target.model)
+    _save(target.calibration, training[:CALIBRATION])
+    _save(target.test, test)
+
+
+def _train(model: Any, tokenizer: Any, training: list[dict[str, Any]]) -> None:
+    import transformers
+
+    from fuseline.tools.trainer import Trainer, TrainingArguments
+
+    with tempfile.TemporaryDirectory(prefix="fuseline-classifier-") as folder:
+        args = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=16,
+            num_train_epochs=1,
+            learning_rate=5e-5,
+            warmup_steps=50,
+            optim="adamw_fuseline",
+            save_strategy="no",
+            logging_steps=100,
+            disable_tqdm=True,
+            report_to=[],
+            use_cpu=True,
+            seed=7,
+        )
+        collator = transformers.DataCollatorWithPadding(tokenizer)
+        Trainer(model, args, train_dataset=training, data_collator=collator).train()
+
+
+def _save(path: Path, examples: list[dict[str, Any]]) -> None:
+    """Columns of one length; the mask says what is padding."""
+    rows = sorted(examples, key=lambda e: len(e["input_ids"]))
+    length = len(rows[-1]["input_ids"])
+    columns = [k for k in rows[0] if k != "labels"]
+    arrays: dict[str, Array] = {
+        key: np.array([e[key] + [0] * (length - len(e[key])) for e in rows], np.int64) for key in columns
+    }
+    np.savez_compressed(path, labels=np.array([e["labels"] for e in rows], np.int64), **arrays)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    console.print(f"{classifier(parser.parse_args().folder).model} is ready")

@@ -1,0 +1,127 @@
+"""`fuseline quantize`: a smaller and faster model that keeps its accuracy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fuseline.tools.console import console, print_json
+
+if TYPE_CHECKING:
+    from fuseline.tools.quantizer.config import Config
+    from fuseline.tools.quantizer.quantize import Outcome
+    from fuseline.tools.quantizer.workshop import Progress
+
+__all__ = ["quantize_command"]
+
+_SHOWN = 12
+
+
+def quantize_command(
+    model: Annotated[Path | None, typer.Argument(help="An .onnx file.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where the result goes.")] = None,
+    config: Annotated[
+        str | None, typer.Option(help="A YAML file, a folder that holds one, or a Hub repository.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="dynamic, static, auto, weight-only, float16 or bfloat16.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="auto, avx2, avx512, avx512_vnni, arm64 or tensorrt.")
+    ] = None,
+    calibration: Annotated[str | None, typer.Option(help="Inputs to calibrate with (.npz).")] = None,
+    evaluation: Annotated[str | None, typer.Option(help="Inputs and labels to judge by (.npz).")] = None,
+    schema: Annotated[bool, typer.Option(help="Print the JSON schema of the configuration.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable summary.")] = False,
+) -> None:
+    """Quantize a model; every node left in float says why."""
+    from fuseline.engine.errors import FuselineError, GateFailed
+    from fuseline.tools.quantizer.quantize import quantize
+
+    if schema:
+        from fuseline.tools.quantizer.schema import schema as make_schema
+
+        print_json(make_schema())
+        return
+    if model is None or output is None:
+        raise FuselineError(
+            "a model and -o/--output are needed", hint="fuseline quantize model.onnx -o q.onnx"
+        )
+    settings = _settings(config, mode, target, calibration, evaluation)
+    tell = (lambda line: None) if as_json else (lambda line: console.print(line, markup=False))
+    outcome = quantize(model, output, settings, progress=None if as_json else _progress(), tell=tell)
+    summary = _summary(outcome, output)
+    if as_json:
+        print_json(summary)
+    else:
+        _print(outcome, summary)
+    if outcome.met is False:
+        raise GateFailed(
+            f"the criterion is not met: {outcome.score:.4f} of {outcome.float_score:.4f} in float",
+            hint=f"the best model that was found is in {output}; a larger budget goes on from there",
+        )
+
+
+def _settings(
+    config: str | None, mode: str | None, target: str | None, calibration: str | None, evaluation: str | None
+) -> Config:
+    """The file's settings, with what the command line says in their place."""
+    from fuseline.tools.quantizer.config import Config, load_config
+
+    given: dict[str, Any] = load_config(config).to_dict() if config else {}
+    given |= {k: v for k, v in (("mode", mode), ("target", target)) if v is not None}
+    if calibration is not None:
+        given["calibration"] = {**given.get("calibration", {}), "data": calibration}
+    if evaluation is not None:
+        known = given.get("accuracy", {"metric": "accuracy"})
+        given["accuracy"] = {**known, "data": evaluation}
+    return Config.from_dict(given)
+
+
+def _progress() -> Progress | None:
+    """A line that overwrites itself on a terminal; nothing in a pipe."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(phase: str, done: int, total: int) -> None:
+        end = "\n" if done == total else ""
+        sys.stderr.write(f"\r{phase} {done}/{total}{end}")
+        sys.stderr.flush()
+
+    return show
+
+
+def _summary(outcome: Outcome, output: Path) -> dict[str, Any]:
+    return {
+        "output": str(output),
+        "target": outcome.target,
+        "quantized": outcome.left.quantized,
+        "left_in_float": outcome.left.products,
+        "never_quantized": outcome.left.others,
+        "size_ratio": round(outcome.size_ratio, 4),
+        "met": outcome.met,
+        "float_score": outcome.float_score,
+        "score": outcome.score,
+        "trials": [{"name": t.name, "score": t.score, "met": t.met} for t in outcome.trials],
+    }
+
+
+def _print(outcome: Outcome, summary: dict[str, Any]) -> None:
+    console.print(f"target {outcome.target}", markup=False)
+    left = outcome.left.products
+    for name, reason in list(left.items())[:_SHOWN]:
+        console.print(f"in float: {name}: {reason}", markup=False)
+    if len(left) > _SHOWN:
+        console.print(f"… and {len(left) - _SHOWN} more (--json lists all)")
+    others = ", ".join(f"{k} {v}" for k, v in outcome.left.others.items())
+    if others:
+        console.print(f"no products, so never quantized: {others}", markup=False)
+    score = "" if outcome.score is None else f"; {outcome.score:.4f} ({outcome.float_score:.4f} in float)"
+    console.print(
+        f"{outcome.left.quantized} nodes quantized, weights {outcome.size_ratio:.2f}× the size{score}; "
+        f"wrote {summary['output']}",
+        markup=False,
+    )

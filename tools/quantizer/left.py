@@ -1,0 +1,44 @@
+"""What stayed in float, node by node, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fuseline.engine.manager import Result
+from fuseline.engine.quantization.products import PRODUCTS, operator_of
+
+__all__ = ["Left", "left_in_float"]
+
+_INTEGER = ("Quantize", "Dequantize", "Integer", "QLinear", "QAttention", "NBits")
+
+
+@dataclass(frozen=True)
+class Left:
+    """`products`: those that could have been quantized, with the reason; `others`: the rest by operator."""
+
+    products: dict[str, str]
+    others: dict[str, int]
+    quantized: int
+
+
+def left_in_float(result: Result) -> Left:
+    """Read from the reasons that the passes gave and the graph they left."""
+    reasons: dict[str, str] = {}
+    quantized = 0
+    for record in result.records:
+        reasons |= {r.site: r.reason for r in record.rejections}
+        if record.name.startswith("quantize-"):
+            quantized += record.changes
+    products: dict[str, str] = {}
+    others: Counter[str] = Counter()
+    for node in result.model.nodes():
+        operator = operator_of(node)
+        if any(word in operator for word in _INTEGER) or "fuseline.quantized" in node.metadata_props:
+            continue
+        first = node.outputs[0] if node.outputs else None
+        if operator in PRODUCTS or (operator == "Gather" and (node.name or "") in reasons):
+            products[node.name or operator] = reasons.get(node.name or "", "no pass looked at it")
+        elif first is not None and (first.dtype is None or first.dtype.is_floating_point()):
+            others[operator] += 1
+    return Left(products, dict(others.most_common()), quantized)

@@ -1,0 +1,166 @@
+"""From a configuration to pipelines: what runs before, what quantizes, what has to be calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fuseline.engine.constants import is_constant
+from fuseline.engine.errors import FuselineError
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.quantization.products import PRODUCTS, operator_of
+from fuseline.engine.quantization.targets import Target, target
+from fuseline.passes.cleanup.deduplicate_initializers import DeduplicateInitializers
+from fuseline.passes.cleanup.remove_unused import RemoveUnused
+from fuseline.passes.quantization.quantize_dynamic import QuantizeDynamic
+from fuseline.passes.quantization.quantize_embeddings import QuantizeEmbeddings
+from fuseline.passes.quantization.quantize_qdq import EVERYTHING, QuantizeQdq
+from fuseline.passes.quantization.quantize_static import QuantizeStatic
+from fuseline.passes.quantization.smooth_activations import SmoothActivations
+from fuseline.tools.quantizer.config import Config
+
+__all__ = ["Plan", "make_plan"]
+
+_PRODUCTS = ("MatMul", "Gemm", "Attention", "Conv")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration with the target's choices filled in."""
+
+    config: Config
+    target: Target
+    mode: str
+    format: str
+    operators: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    dynamic_nodes: tuple[str, ...] = ()
+    """Nodes that a static plan leaves to dynamic quantization."""
+
+    @property
+    def preparation(self) -> str | None:
+        """The pipeline that runs before; None for none."""
+        chosen = self.config.pipeline or ("inference" if self.format == "fused" else "quantize-prepare")
+        return None if chosen == "none" else chosen
+
+    def pipeline(self, table: str) -> Pipeline:
+        """The passes that quantize."""
+        steps: list[Pass] = []
+        if "Gather" in self.operators and not self.config.activations.outputs:
+            steps.append(QuantizeEmbeddings(exclude=self.exclude, smallest=self.config.weights.smallest))
+        if self.format == "qdq":
+            steps.append(QuantizeQdq(**self._qdq_options(table), exclude=self.exclude))
+        elif self.mode == "dynamic":
+            steps.append(QuantizeDynamic(exclude=self.exclude, **self._integer_options()))
+        else:
+            steps.append(self._static(table))
+            if self.dynamic_nodes:
+                options = self._integer_options()
+                steps.append(QuantizeDynamic(exclude=self.exclude, only=self.dynamic_nodes, **options))
+        return Pipeline.of(*steps, RemoveUnused(), DeduplicateInitializers())
+
+    def smoothing(self, table: str) -> Pipeline | None:
+        """The pass that evens channels out before ranges are taken, if that was asked for."""
+        strength = self.config.activations.smooth
+        if strength is None or self.mode != "static":
+            return None
+        return Pipeline.of(
+            SmoothActivations(strength=strength, table=table, exclude=self.exclude), RemoveUnused()
+        )
+
+    def switched(self, table: str) -> Pipeline:
+        """The pass that makes every site one that can be switched on alone."""
+        return Pipeline.of(QuantizeQdq(**self._qdq_options(table), switches=True))
+
+    def _qdq_options(self, table: str) -> dict[str, Any]:
+        activations, dynamic = self.config.activations, self.mode == "dynamic"
+        given: dict[str, Any] = {
+            "operators": self.operators if activations.outputs else self._products(),
+            "outputs": activations.outputs,
+            "dynamic": dynamic,
+            "smallest": self.config.weights.smallest,
+            **self._weights(),
+        }
+        return given | ({} if dynamic else {"table": table, **self._activations()})
+
+    def without(self, nodes: Iterable[str], *, dynamic: bool = False) -> Plan:
+        """The plan with more nodes in float, or (`dynamic`) quantized by the range of each run."""
+        chosen = tuple(nodes)
+        if dynamic:
+            return replace(self, exclude=self.exclude, dynamic_nodes=chosen)
+        return replace(self, exclude=(*self.exclude, *chosen))
+
+    def to_calibrate(self, model: Model) -> list[str]:
+        """The values of the main graph whose ranges static quantization asks for."""
+        if self.mode != "static":
+            return []
+        found: dict[str, None] = {}
+        names = {k: v for k, (v, _) in PRODUCTS.items()}
+        for node in model.graph:
+            operator = operator_of(node)
+            if names.get(operator, node.op_type) not in self.operators:
+                continue
+            product = operator in PRODUCTS
+            inputs = node.inputs[:1] if product and not self.config.activations.outputs else node.inputs
+            outputs = (
+                node.outputs[:1] if self.config.activations.outputs or node.op_type.endswith("Conv") else ()
+            )
+            for value in (*inputs, *outputs):
+                if value is None or value.dtype is None or not value.dtype.is_floating_point():
+                    continue
+                if not is_constant(model, value) and value.name:
+                    found[value.name] = None
+        return list(found)
+
+    def _products(self) -> tuple[str, ...]:
+        return tuple(o for o in self.operators if o in _PRODUCTS)
+
+    def _static(self, table: str) -> Pass:
+        exclude = (*self.exclude, *self.dynamic_nodes)
+        return QuantizeStatic(exclude=exclude, table=table, **self._integer_options(), **self._activations())
+
+    def _integer_options(self) -> dict[str, Any]:
+        smallest = self.config.weights.smallest
+        return {"operators": self._products(), "format": self.format, "smallest": smallest, **self._weights()}
+
+    def _weights(self) -> dict[str, Any]:
+        given, preset = self.config.weights, self.target
+        return {
+            "weights": given.type or preset.weights,
+            "per_channel": preset.per_channel if given.per_channel is None else given.per_channel,
+            "symmetric": given.symmetric,
+            "reduce_range": preset.reduce_range if given.reduce_range is None else given.reduce_range,
+        }
+
+    def _activations(self) -> dict[str, Any]:
+        given, preset = self.config.activations, self.target
+        symmetric = preset.symmetric_activations if given.symmetric is None else given.symmetric
+        return {
+            "activations": given.type or preset.activations,
+            "symmetric_activations": symmetric,
+            "observer": given.observer,
+            "percentile": given.percentile,
+        }
+
+
+def make_plan(config: Config, mode: str | None = None) -> Plan:
+    """The plan of a configuration; `mode` stands in for the configuration's own."""
+    preset = target(config.target)
+    mode = mode or config.mode
+    form = config.format or ("qdq" if preset.qdq or config.activations.outputs else "fused")
+    if mode == "dynamic" and not preset.dynamic:
+        raise FuselineError(
+            f"target {preset.name!r} has no dynamic quantization",
+            hint="use mode: static with calibration data",
+        )
+    if config.activations.outputs and form != "qdq":
+        raise FuselineError("activations: outputs needs format: qdq")
+    operators = config.operators or ("MatMul", "Gemm", "Attention", "Gather")
+    if mode == "static" and not config.operators:
+        operators = (*operators, "Conv")
+    if "everything" in operators:
+        operators = EVERYTHING
+    return Plan(config, preset, mode, form, operators, config.exclude)

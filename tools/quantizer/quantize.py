@@ -1,0 +1,163 @@
+"""`quantize`: one call from a float model to a quantized one, with or without an accuracy to keep."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fuseline.engine.errors import FuselineError
+from fuseline.engine.files import weight_bytes
+from fuseline.engine.model import Model
+from fuseline.tools.quantizer.config import Accuracy, Config, load_config
+from fuseline.tools.quantizer.data import Batches, batches_of, made_up
+from fuseline.tools.quantizer.journal import Journal, Trial, key_of
+from fuseline.tools.quantizer.left import Left, left_in_float
+from fuseline.tools.quantizer.metrics import Metric, metric_of, predictor
+from fuseline.tools.quantizer.plan import Plan, make_plan
+from fuseline.tools.quantizer.tuner import Tuner
+from fuseline.tools.quantizer.workshop import Progress, Workshop
+
+__all__ = ["Outcome", "quantize"]
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The quantized model and what is to be said about it.
+
+    `met` says whether the criterion is, and is None where none was set.
+    """
+
+    model: Model
+    target: str
+    left: Left
+    size_ratio: float
+    met: bool | None = None
+    float_score: float | None = None
+    score: float | None = None
+    trials: tuple[Trial, ...] = ()
+
+
+def quantize(
+    model: Model | str | Path,
+    output: str | Path | None = None,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    *,
+    calibration: Any = None,
+    evaluation: Any = None,
+    metric: Metric | None = None,
+    progress: Progress | None = None,
+    tell: Tell = lambda line: None,
+) -> Outcome:
+    """Quantize a model and write it to `output`.
+
+    `config` is a `Config`, plain data, a YAML file, a folder or a Hub repository that holds one.
+    `calibration` and `evaluation` are batches (dictionaries of inputs, with `labels` or as pairs with
+    labels); they stand in for the files that the configuration names. `metric` takes a function from inputs
+    to outputs and returns a number; higher is better.
+
+    With `accuracy` in the configuration, or a metric, the ladder is climbed until the criterion is met.
+    """
+    settings = _config(config)
+    if metric is not None and settings.accuracy is None:
+        settings = replace(settings, accuracy=Accuracy())
+    loaded = model if isinstance(model, Model) else Model.load(model)
+    _check_inference(loaded)
+    if settings.mode == "auto" and settings.accuracy is None:
+        settings = replace(settings, accuracy=Accuracy())
+    data = _calibration(settings, loaded, calibration)
+    with ExitStack() as stack:
+        folder = _folder(settings, output, stack)
+        table = settings.calibration.table
+        workshop = Workshop(loaded, folder, data, progress, Path(table) if table else None)
+        if settings.accuracy is None:
+            return _once(settings, workshop, output)
+        if output is None:
+            raise FuselineError("tuning keeps its best model on disk", hint="say where: output=…")
+        judged = _evaluation(settings, loaded, evaluation, data, tell)
+        return _tuned(settings, workshop, Path(output), judged, metric, tell)
+
+
+def _once(config: Config, workshop: Workshop, output: str | Path | None) -> Outcome:
+    plan = make_plan(config)
+    result = workshop.quantized(plan)
+    if output is not None:
+        result.model.save(output)
+    return _outcome(workshop, plan, result.model, left_in_float(result))
+
+
+def _tuned(
+    config: Config, workshop: Workshop, output: Path, judged: Batches, metric: Metric | None, tell: Tell
+) -> Outcome:
+    assert config.accuracy is not None
+    workshop.fallback = judged
+    float_model = predictor(workshop.source)
+    plain = {k: v for k, v in config.to_dict().items() if k != "budget"}
+    key = key_of(workshop.source, plain, workshop.calibration, judged)
+    journal = Journal(workshop.folder / "journal.jsonl", key)
+    if journal.resumed:
+        tell(f"resuming: {len(journal.trials)} trials are done")
+    else:
+        workshop.forget()
+    chosen = metric or metric_of(config.accuracy, judged, float_model)
+    tuner = Tuner(config, workshop, chosen, journal, output, float_model, tell)
+    met = tuner.run()
+    best = journal.best()
+    assert best is not None
+    result = workshop.quantized(tuner.plan_of(best))
+    made = _outcome(workshop, tuner.plan_of(best), result.model, left_in_float(result))
+    return replace(
+        made, met=met, float_score=journal.float_score, score=best.score, trials=tuple(journal.trials)
+    )
+
+
+def _outcome(workshop: Workshop, plan: Plan, model: Model, left: Left) -> Outcome:
+    ratio = weight_bytes(model.ir) / max(1, weight_bytes(workshop.source.ir))
+    return Outcome(model, f"{plan.target.name}: {plan.target.why}", left, ratio)
+
+
+def _config(given: Config | Mapping[str, Any] | str | Path | None) -> Config:
+    if given is None:
+        return Config()
+    if isinstance(given, Config):
+        return given
+    return Config.from_dict(given) if isinstance(given, Mapping) else load_config(given)
+
+
+def _check_inference(model: Model) -> None:
+    if model.training:
+        raise FuselineError(
+            "the model is a training graph, and only inference graphs are quantized",
+            hint="export it without a loss",
+        )
+
+
+def _folder(config: Config, output: str | Path | None, stack: ExitStack) -> Path:
+    """Where tables and the journal are kept: beside the output when tuning, else until the call ends."""
+    if output is not None and config.accuracy is not None:
+        return Path(f"{output}.tuning")
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fuseline-quantize-")))
+
+
+def _calibration(config: Config, model: Model, given: Any) -> Batches | None:
+    source = given if given is not None else config.calibration.data
+    if source is None:
+        return None
+    wanted = config.calibration
+    return batches_of(source, model, batch_size=wanted.batch_size, samples=wanted.samples)
+
+
+def _evaluation(config: Config, model: Model, given: Any, calibration: Batches | None, tell: Tell) -> Batches:
+    assert config.accuracy is not None
+    source = given if given is not None else config.accuracy.data
+    if source is not None:
+        return batches_of(source, model, batch_size=max(16, config.calibration.batch_size))
+    if calibration is not None:
+        return calibration
+    tell("no data was given: the models are compared on random inputs, which says little")
+    return made_up(model)
