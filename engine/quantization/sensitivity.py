@@ -28,14 +28,14 @@ def sensitivity(
 ) -> dict[str, float]:
     """Node → the noise power it adds to the outputs, relative to the signal; the worst first.
 
-    `switched` is a pipeline that makes a model with an input `switches`, one boolean per site, and lists the
-    sites in its facts. So one session does for all of them.
+    `switched` is a pipeline that makes a model with an input `switches`, one boolean per rewrite. So one
+    session does for all of them.
     """
-    probe = switched.run(model).model
-    sites: list[str] = probe.facts.get("quantization_sites", [])
+    result = switched.run(model)
+    sites = [rewrite.site for record in result.records for rewrite in record.rewrites]
     if not sites:
         return {}
-    running = runtime.session(probe, optimize="basic")
+    running = runtime.session(result.model, optimize="basic")
     off = np.zeros(len(sites), np.bool_)
     outputs = [v.name for v in model.graph.outputs if v.dtype is not None and v.dtype.is_floating_point()]
     names = [n for n in outputs if n is not None]

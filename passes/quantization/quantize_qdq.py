@@ -51,14 +51,14 @@ class _Job:
     table: CalibrationTable | None
     ready: dict[tuple[Any, Any], ir.Value] = field(default_factory=dict)
     switches: ir.Value | None = None
-    sites: list[str] = field(default_factory=list)
+    sites: int = 0
 
 
 class QuantizeQdq(Pass):
     """op(x, w) → op(DequantizeLinear(QuantizeLinear(x)), DequantizeLinear(int8 w)), for runtimes to fuse
 
     Also the way to try quantization out: with `switches` the model gets an input of that many booleans, and
-    each site takes its quantized operands only where its own is set.
+    each site, in the order of the rewrites, takes its quantized operands only where its own is set.
     """
 
     name: ClassVar[str] = "quantize-qdq"
@@ -100,8 +100,7 @@ class QuantizeQdq(Pass):
             elif rewriter.permit(node, self.summary()):
                 self._quantize(job, rewriter, node)
         if job.switches is not None:
-            job.switches.shape = ir.Shape([len(job.sites)])
-            model.facts["quantization_sites"] = job.sites
+            job.switches.shape = ir.Shape([job.sites])
         return rewriter.changes
 
     # -- which nodes
@@ -227,9 +226,8 @@ class QuantizeQdq(Pass):
         if job.switches is None:
             job.switches = ir.Value(name=SWITCHES, type=ir.TensorType(ir.DataType.BOOL))
             job.model.graph.inputs.append(job.switches)
-        place = len(job.sites)
-        job.sites.append(node.name or node.op_type)
-        result: ir.Value = op.Gather(job.switches, np.array(place, np.int64))
+        result: ir.Value = op.Gather(job.switches, np.array(job.sites, np.int64))
+        job.sites += 1
         return result
 
 
