@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import onnx_ir as ir
 
-from fuseline.engine.patterns.builder import Builder
 from fuseline.engine.quantization.grid import Quantized
 from fuseline.engine.quantization.products import Product
+from fuseline.engine.rewriting.builder import Builder
 from fuseline.passes.quantization.fragments.integer import MICROSOFT, Input, activated, zero_point
 from fuseline.passes.quantization.fragments.products import Job, QuantizeProducts
 

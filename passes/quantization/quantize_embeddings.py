@@ -11,9 +11,9 @@ from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, opset_of, rank_of
 from fuseline.engine.pass_ import Pass, Phase
-from fuseline.engine.patterns.builder import Builder
 from fuseline.engine.quantization.grid import Grid, quantize_weight
 from fuseline.engine.quantization.products import excluded_by, operator_of
+from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["QuantizeEmbeddings"]
@@ -86,13 +86,12 @@ class QuantizeEmbeddings(Pass):
     def _write(self, model: Model, rewriter: Rewriter, node: ir.Node) -> None:
         graph = node.graph
         assert graph is not None
-        op = Builder(model, graph, node.name or node.op_type)
+        op = Builder(rewriter, node)
         made = (
             self._embed(op, node)
             if operator_of(node) == _EMBED
             else _rows(op, node.inputs[0], node.inputs[1])
         )
-        op.commit()
         rewriter.replace([node], op.nodes, [(node.outputs[0], made)])
 
     def _embed(self, op: Builder, node: ir.Node) -> Any:
@@ -102,7 +101,7 @@ class QuantizeEmbeddings(Pass):
             small = types.const_value is not None and types.const_value.size < self.smallest
             total = op.Add(total, op.Gather(types, segments) if small else _rows(op, types, segments))
         epsilon = attribute(node, "epsilon", 1e-12)
-        return op.LayerNormalization(total, scale, bias, axis=-1, epsilon=epsilon, _like=node.outputs[0])
+        return op.LayerNormalization(total, scale, bias, axis=-1, epsilon=epsilon)
 
 
 def _rows(op: Builder, table: ir.Value | None, ids: ir.Value | None) -> Any:

@@ -13,9 +13,9 @@ from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, is_op, opset_of
 from fuseline.engine.pass_ import Pass, Phase
-from fuseline.engine.patterns.builder import Builder
 from fuseline.engine.quantization.grid import Array, Grid, quantize_weight
 from fuseline.engine.quantization.products import PRODUCTS, excluded_by, operator_of
+from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.quantization.fragments.calibrated import grid_of, load_table, range_of, refuse
 
@@ -146,15 +146,14 @@ class QuantizeQdq(Pass):
     def _quantize(self, job: _Job, rewriter: Rewriter, node: ir.Node) -> None:
         graph = node.graph
         assert graph is not None
-        op = Builder(job.model, graph, node.name or node.op_type)
+        op = Builder(rewriter, node)
         switch = self._switch(op, job, node) if self.switches else None
         replaced: list[tuple[int, ir.Value]] = []
         for index, value in self._operands(job.model, node):
             if _off_grid(value):
                 continue
             made = self._operand(op, job, node, index, value)
-            replaced.append((index, made if switch is None else op.Where(switch, made, value, _like=value)))
-        op.commit()
+            replaced.append((index, made if switch is None else op.Where(switch, made, value)))
         rewriter.insert(node, op.nodes)
         for index, value in replaced:
             node.replace_input_with(index, value)
@@ -180,7 +179,7 @@ class QuantizeQdq(Pass):
             op.constant(a, n)
             for a, n in ((made.values, "weight"), (made.scale, "scale"), (made.zero, "zero"))
         )
-        result: ir.Value = op.DequantizeLinear(integers, scale, zero, axis=axis, _like=value)
+        result: ir.Value = op.DequantizeLinear(integers, scale, zero, axis=axis)
         return result
 
     def _activation(self, op: Builder, job: _Job, value: ir.Value) -> ir.Value:
@@ -191,7 +190,7 @@ class QuantizeQdq(Pass):
             made: tuple[Array, Array] = range_of(job.table, value, self.observer, self.percentile, grid)
             scale, zero = op.constant(made[0], "scale"), op.constant(made[1], "zero")
             integers = op.QuantizeLinear(value, scale, zero)
-        result: ir.Value = op.DequantizeLinear(integers, scale, zero, _like=value)
+        result: ir.Value = op.DequantizeLinear(integers, scale, zero)
         return result
 
     def _quantize_output(self, job: _Job, rewriter: Rewriter, node: ir.Node, switch: ir.Value | None) -> None:
@@ -200,11 +199,10 @@ class QuantizeQdq(Pass):
         assert graph is not None
         if (graph, value) in job.ready:
             return
-        op = Builder(job.model, graph, f"{node.name}/result")
+        op = Builder(rewriter, node)
         made = self._activation(op, job, value)
         job.ready[graph, value] = made
-        final = made if switch is None else op.Where(switch, made, value, _like=value)
-        op.commit()
+        final = made if switch is None else op.Where(switch, made, value)
         inside = set(op.nodes)
         readers = [(u.node, u.idx) for u in value.uses() if u.node not in inside]
         for new in op.nodes:

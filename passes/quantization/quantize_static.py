@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from fuseline.engine.calibration import Observer
 from fuseline.engine.model import Model
-from fuseline.engine.patterns.builder import Builder
 from fuseline.engine.quantization.grid import Quantized
 from fuseline.engine.quantization.products import Product
+from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.quantization.fragments.calibrated import grid_of, load_table, range_of, refuse
 from fuseline.passes.quantization.fragments.integer import Input, activated

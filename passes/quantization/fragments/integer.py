@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.nodes import attribute
-from fuseline.engine.patterns.builder import Builder
 from fuseline.engine.quantization.grid import Quantized
 from fuseline.engine.quantization.products import Product
+from fuseline.engine.rewriting.builder import Builder
 
 __all__ = ["Format", "Input", "write_attention", "write_convolution", "write_matrix"]
 

@@ -12,9 +12,9 @@ from fuseline.engine.calibration import CalibrationTable
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, opset_of
 from fuseline.engine.pass_ import Pass, Phase
-from fuseline.engine.patterns.builder import Builder
 from fuseline.engine.quantization.grid import Grid, Quantized, quantize_weight
 from fuseline.engine.quantization.products import PRODUCTS, Product, excluded_by, operator_of, product_of
+from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.quantization.fragments.integer import (
     Format,
@@ -143,9 +143,8 @@ class QuantizeProducts(Pass):
     def _write(self, job: Job, rewriter: Rewriter, product: Product) -> None:
         graph = product.node.graph
         assert graph is not None
-        op = Builder(job.model, graph, product.node.name or product.node.op_type)
+        op = Builder(rewriter, product.node)
         made = self.write(op, job, product, self._weight(job, product))
-        op.commit()
         rewriter.replace(list(product.replaced), op.nodes, [(product.result, made)])
 
     def _weight(self, job: Job, product: Product) -> Quantized:
