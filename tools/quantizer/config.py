@@ -97,7 +97,7 @@ class Config:
     format: Format | None = None
     """fused: ONNX Runtime's own operators; standard: ONNX alone; qdq: pairs that any runtime fuses."""
     pipeline: str | None = None
-    """What runs before: `inference` for fused, `quantize-prepare` otherwise; `none` for nothing."""
+    """What runs before: `inference` for fused, `quantize-prepare` otherwise; `skip` for nothing."""
     operators: tuple[str, ...] = ()
     """MatMul, Gemm, Attention, Conv, Gather; `everything` for what ONNX Runtime takes by default."""
     exclude: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ class Plan:
     def preparation(self) -> str | None:
         """The pipeline that runs before; None for none."""
         chosen = self.config.pipeline or ("inference" if self.format == "fused" else "quantize-prepare")
-        return None if chosen == "none" else chosen
+        return None if chosen == "skip" else chosen
 
     def pipeline(self, table: str) -> Pipeline:
         """The passes that quantize."""

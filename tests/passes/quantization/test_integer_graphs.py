@@ -24,7 +24,7 @@ def test_all_formats_of_one_quantization_agree(mode: str, settings: dict[str, ob
     given = {
         "mode": mode,
         "weights": {"smallest": 0, **settings},
-        "pipeline": "none",
+        "pipeline": "skip",
         "target": "avx512_vnni",
     }
     model, data = small_model.model(fragile=False), small_model.batches()
@@ -42,7 +42,7 @@ def test_all_formats_of_one_quantization_agree(mode: str, settings: dict[str, ob
 def test_every_product_left_in_float_says_why() -> None:
     names = [n.name for n in small_model.model().graph if n.op_type == "MatMul"]
     outcome = quantize(
-        small_model.model(), config={"pipeline": "none", "weights": {"smallest": 200}, "exclude": [names[0]]}
+        small_model.model(), config={"pipeline": "skip", "weights": {"smallest": 200}, "exclude": [names[0]]}
     )
     assert outcome.left.products == {
         names[0]: f"'{names[0]}' is excluded",
