@@ -41,10 +41,10 @@ class Plan:
     """Nodes that a static plan leaves to dynamic quantization."""
 
     @property
-    def preparation(self) -> str | None:
-        """The pipeline that runs before; None for none."""
+    def preparation(self) -> str:
+        """The pipeline that runs before; at the least it finds out types and shapes."""
         chosen = self.config.pipeline or ("inference" if self.format == "fused" else "quantize-prepare")
-        return None if chosen == "skip" else chosen
+        return "infer-shapes" if chosen == "skip" else chosen
 
     def pipeline(self, table: str) -> Pipeline:
         """The passes that quantize."""

@@ -34,7 +34,7 @@ class Workshop:
     fallback: Batches | None = None
 
     def __post_init__(self) -> None:
-        self._prepared: dict[tuple[str | None, float | None], Model] = {}
+        self._prepared: dict[tuple[str, float | None], Model] = {}
 
     def forget(self) -> None:
         """Remove what an earlier run of another model or configuration has left in the folder."""
@@ -47,9 +47,7 @@ class Workshop:
         smooth = plan.config.activations.smooth if plan.mode == "static" else None
         key = (plan.preparation, smooth)
         if key not in self._prepared:
-            made = self.source
-            if plan.preparation is not None:
-                made = Pipeline.resolve(plan.preparation).run(made).model
+            made = Pipeline.resolve(plan.preparation).run(self.source).model
             if smooth is not None:
                 channels = self._calibrated(plan, made, "channels.json", channels=True)
                 smoothing = plan.smoothing(str(channels))
