@@ -6,7 +6,6 @@ from fuseline.exporters.errors import ExportError
 from fuseline.exporters.export import export
 from fuseline.exporters.families import Family, register_family
 from fuseline.exporters.inputs import Input
-from fuseline.exporters.mode import to_evaluation
 from fuseline.exporters.tasks import TASKS, Task
 
-__all__ = ["TASKS", "ExportError", "Family", "Input", "Task", "export", "register_family", "to_evaluation"]
+__all__ = ["TASKS", "ExportError", "Family", "Input", "Task", "export", "register_family"]

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from fuseline.engine.analysis.reads import ancestors
 from fuseline.engine.errors import ModelError, PassError
+from fuseline.engine.execution.weights import weights_as_inputs
 from fuseline.engine.model import Model
 from fuseline.engine.operators import libraries
 from fuseline.engine.operators.gradient import STOP_GRADIENT
@@ -81,18 +82,9 @@ def reachable_values(model: Model, output: str) -> set[str]:
 def _stripped(model: Model) -> ir.Model:
     """The forward graph with parameters and large constants as inputs, and what is stopped too: cut off."""
     copy = model.ir.clone()
-    graph = copy.graph
-    for name, value in list(graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is None or (not model.parameters.holds(name) and tensor.size <= _SMALL):
-            continue
-        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.numpy().shape)
-        del graph.initializers[name]
-        value.const_value = None
-        if not value.is_graph_input():
-            graph.inputs.append(value)
-    for node in [n for n in graph if n.op_type == STOP_GRADIENT]:
-        _cut(graph, node)
+    weights_as_inputs(copy, lambda name, tensor: model.parameters.holds(name) or tensor.size > _SMALL)
+    for node in [n for n in copy.graph if n.op_type == STOP_GRADIENT]:
+        _cut(copy.graph, node)
     return copy
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fuseline.engine.errors import ModelError
+from fuseline.engine.execution.state import State
 from fuseline.engine.facts import GraphOptimizer
 from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.training import optimizer as names
-from fuseline.engine.training.state import State
 
 __all__ = ["OptimizerSettings"]
 

@@ -7,24 +7,25 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
 
 from fuseline.engine.errors import FuselineError, ModelError
+from fuseline.engine.execution.bound import BoundRunner
+from fuseline.engine.execution.devices import Device, providers_for
+from fuseline.engine.execution.plan import Plan, SessionOptions
+from fuseline.engine.execution.seeds import seed_runtime
+from fuseline.engine.execution.state import State, initial
 from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.properties import Property
+from fuseline.engine.registry import registry
 from fuseline.engine.training import optimizer as names
 from fuseline.engine.training import settings as settings_
-from fuseline.engine.training.binding import Binding
-from fuseline.engine.training.devices import Device, providers_for
 from fuseline.engine.training.dropout import SEED
-from fuseline.engine.training.forward import forward_model, only_outputs
 from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
 from fuseline.engine.training.optimizer import updates
 from fuseline.engine.training.portability import check_portable
-from fuseline.engine.training.seeds import seed_runtime
-from fuseline.engine.training.sessions import cache, with_inputs
 from fuseline.engine.training.settings import OptimizerSettings
-from fuseline.engine.training.state import State, initial
 
 __all__ = ["TrainingStep"]
 
@@ -77,17 +78,15 @@ class TrainingStep:
         if runtime == "stock":
             check_portable(model)
         self.model = model
-        self.threads = threads
-        self._providers = providers_for(device, model)
-        self.optimize = optimize
+        self._options = SessionOptions(optimize, threads, providers_for(device, model))
         self.settings = settings or OptimizerSettings()
         self.optimizer = model.facts.training.optimizer
         self._updates = updates(model)
         self._state = self._allocate()
         self._outputs = _forward_outputs(model)
         self._written = self._targets()
-        self._trainings: dict[frozenset[str], Binding] = {}
-        self._evaluations: dict[tuple[str, ...], Binding] = {}
+        self._trainings: dict[frozenset[str], BoundRunner] = {}
+        self._evaluations: dict[tuple[str, ...], BoundRunner] = {}
         self._random = np.random.default_rng()
         self._training([self._loss])  # what the runtime refuses, it refuses here
 
@@ -156,8 +155,11 @@ class TrainingStep:
         """The model's outputs on the current weights, in evaluation mode."""
         wanted = tuple(outputs) if outputs is not None else tuple(self._outputs)
         if wanted not in self._evaluations:
-            model = forward_model(self.model, wanted)
-            self._evaluations[wanted] = Binding(self._session(model), self._state, {})
+            known = self._outputs
+            unknown = [name for name in wanted if name not in known]
+            if unknown:
+                raise ModelError(f"the model has no output {unknown[0]!r}; it has {', '.join(known)}")
+            self._evaluations[wanted] = self._runner("evaluation-mode", keep=wanted, targets={})
         return self._evaluations[wanted].run(batch, wanted)
 
     def zero_gradients(self) -> None:
@@ -233,7 +235,7 @@ class TrainingStep:
     def _loss(self) -> str:
         return str(self.model.facts.training.loss)
 
-    def _training(self, outputs: Sequence[str]) -> Binding:
+    def _training(self, outputs: Sequence[str]) -> BoundRunner:
         """The step that computes what is asked for and what training needs: logits cost memory traffic."""
         asked = frozenset(outputs)
         if asked not in self._trainings:
@@ -242,14 +244,16 @@ class TrainingStep:
             if unknown:
                 listed = ", ".join(sorted(known))
                 raise ModelError(f"the graph has no output {unknown[0]!r}; it has {listed}")
-            kept = {*asked, *self._written, names.APPLIED}
-            model = only_outputs(self.model, kept)
-            self._trainings[asked] = Binding(self._session(model), self._state, self._written)
+            kept = known & {*asked, *self._written, names.APPLIED}
+            self._trainings[asked] = self._runner(keep=tuple(sorted(kept)), targets=self._written)
         return self._trainings[asked]
 
-    def _session(self, model: Model) -> ort.InferenceSession:
-        bound = with_inputs(model, self._state.arrays)
-        return cache.get(bound, optimize=self.optimize, threads=self.threads, providers=self._providers)
+    def _runner(self, *first: str, keep: Sequence[str], targets: Mapping[str, str]) -> BoundRunner:
+        passes: list[Pass] = [registry[name]() for name in first]
+        keep_outputs: Any = registry["keep-outputs"]
+        passes += [keep_outputs(names=tuple(keep)), registry["feed-parameters"]()]
+        model = Pipeline.of(*passes).run(self.model).model
+        return BoundRunner(Plan(model, self._options, targets=targets), self._state)
 
     def _seed(self, seed: int | None) -> Array:
         drawn = seed if seed is not None else int(self._random.integers(2**31 - 1))

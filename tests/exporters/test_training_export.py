@@ -10,7 +10,7 @@ import torch
 
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
-from fuseline.exporters import to_evaluation, zoo
+from fuseline.exporters import zoo
 from fuseline.exporters.mode import SWITCH
 from fuseline.exporters.provenance import MODULE, SOURCE
 from fuseline.exporters.verify import CheckReport, Runner
@@ -20,6 +20,10 @@ Pair = tuple[Any, Model]
 
 def _feeds(module: Any, batch: int, seq: int, seed: int = 0) -> dict[str, Any]:
     return {name: value.numpy() for name, value in zoo.batch(module, batch, seq, seed).items()}
+
+
+def evaluation(model: Model) -> Model:
+    return Pipeline.parse("evaluation-mode").run(model).model
 
 
 def test_loss_comes_first_and_logits_are_kept(bert: Pair) -> None:
@@ -80,8 +84,8 @@ def test_evaluation_copy_equals_torch_in_eval_mode(gpt2: Pair) -> None:
     with torch.no_grad():
         expected = module(**batch)
     module.train()
-    evaluation = to_evaluation(model)
-    for graph in (evaluation, Pipeline.resolve("inference").run(evaluation).model):
+    evaluated = evaluation(model)
+    for graph in (evaluated, Pipeline.resolve("inference").run(evaluated).model):
         actual = Runner(graph)(_feeds(module, 2, 11))
         np.testing.assert_allclose(actual["loss"], expected.loss.numpy(), rtol=1e-5)
         np.testing.assert_allclose(actual["logits"], expected.logits.numpy(), atol=1e-5)
@@ -90,7 +94,7 @@ def test_evaluation_copy_equals_torch_in_eval_mode(gpt2: Pair) -> None:
 def test_training_drops_and_evaluation_does_not(bert: Pair) -> None:
     module, model = bert
     feeds = _feeds(module, 3, 8)
-    train, evaluate = Runner(model), Runner(to_evaluation(model))
+    train, evaluate = Runner(model), Runner(evaluation(model))
     assert not np.array_equal(train(feeds)["logits"], train(feeds)["logits"])
     np.testing.assert_array_equal(evaluate(feeds)["logits"], evaluate(feeds)["logits"])
 
@@ -149,9 +153,9 @@ def test_batch_norm_evaluates_with_its_buffers(resnet: Pair) -> None:
     with torch.no_grad():
         expected = module(**batch).logits.numpy()
     module.train()
-    evaluation = to_evaluation(model)
-    assert [o.name for o in evaluation.graph.outputs] == ["loss", "logits"]
-    np.testing.assert_allclose(Runner(evaluation)(_feeds(module, 3, 7))["logits"], expected, atol=1e-5)
+    evaluated = evaluation(model)
+    assert [o.name for o in evaluated.graph.outputs] == ["loss", "logits"]
+    np.testing.assert_allclose(Runner(evaluated)(_feeds(module, 3, 7))["logits"], expected, atol=1e-5)
 
 
 def test_the_module_is_left_as_it_was(resnet: Pair) -> None:

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from fuseline.engine.execution.sessions import cache
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.training.sessions import cache
 from fuseline.engine.training.settings import OptimizerSettings
 from fuseline.engine.training.step import TrainingStep
 from fuseline.exporters import export

@@ -18,16 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from fuseline.engine.errors import FuselineError
-from fuseline.engine.facts import DeclaredInput
-from fuseline.engine.model import Model
+from fuseline.engine.execution.autograd import Run, SplitStep, WholeStep
+from fuseline.engine.execution.direct import DirectRunner
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import gradient_name
 from fuseline.tools.trainer.call import Call, Unsuited, complete, read_call
 from fuseline.tools.trainer.compiler import Compiler, Variant
-from fuseline.tools.trainer.differentiable import Run, SplitStep, WholeStep
 from fuseline.tools.trainer.items import ItemRule, find_rule, scale
 from fuseline.tools.trainer.native import NativeStep
-from fuseline.tools.trainer.runner import Runner
 from fuseline.tools.trainer.tensors import NamedTensors
 
 __all__ = ["Bridge", "Fallback", "attach"]
@@ -57,7 +55,7 @@ class Bridge:
         self.__signature__ = inspect.signature(model.forward)
         self._tensors = NamedTensors(model)
         self._compiled_for: tuple[str, ...] = ()
-        self._runners: dict[tuple[Variant, int], tuple[Runner, ...]] = {}
+        self._runners: dict[tuple[Variant, int], tuple[DirectRunner, ...]] = {}
         self._output_type: type[Any] | None = None
         self._item_rule: ItemRule | None = None
         self._last: Run | None = None
@@ -133,7 +131,7 @@ class Bridge:
         variant = self._variant(labelled, training)
         runners = self._ready(variant)
         facts = runners[0].model.facts
-        feeds = complete(call.tensors, _declared(runners[0].model))
+        feeds = complete(call.tensors, facts.interface.inputs)
         factor = self._factor(call) if labelled else 1.0
         outputs = [o for o in facts.interface.outputs if o not in facts.training.updates]
         if training:
@@ -176,7 +174,7 @@ class Bridge:
         return "split-loss" if self._last is not None and self._last.was_split else "step"
 
     def _train(
-        self, runners: tuple[Runner, ...], feeds: dict[str, Tensor], outputs: list[str], factor: float
+        self, runners: tuple[DirectRunner, ...], feeds: dict[str, Tensor], outputs: list[str], factor: float
     ) -> dict[str, Tensor]:
         named = self._tensors.current()
         trained = _trained(runners[-1], named)
@@ -220,7 +218,7 @@ class Bridge:
             call = read_call(self.__signature__, (), batch)
             if self._native is None:
                 self._native = self._make_native(call, variant)
-            feeds = complete(call.tensors, _declared(self._native.graph))
+            feeds = complete(call.tensors, self._native.graph.facts.interface.inputs)
             factor = self._factor(call) / divisor
         except Unsuited as reason:
             raise FuselineError(f"whole_step cannot run this batch: {reason}") from reason
@@ -237,7 +235,7 @@ class Bridge:
     def _make_native(self, call: Call, variant: Variant) -> NativeStep:
         self._probe(call)
         with self.detached():
-            graph = self._compiler.native(self.model, variant)
+            graph = self._compiler.graphs(self.model, variant)[0]
         self._watch_frozen()
         return NativeStep(self.model, graph, key=self._key(), threads=torch.get_num_threads())
 
@@ -280,7 +278,7 @@ class Bridge:
             self._compiled_for = trainable
             self.refresh()
 
-    def _ready(self, variant: Variant) -> tuple[Runner, ...]:
+    def _ready(self, variant: Variant) -> tuple[DirectRunner, ...]:
         key = (variant, torch.get_num_threads())
         if key not in self._runners:
             with self.detached():
@@ -311,17 +309,11 @@ class Bridge:
         )
 
 
-def _declared(graph: Model) -> dict[str, DeclaredInput]:
-    """The declared inputs that this graph has."""
-    held = {value.name for value in graph.graph.inputs}
-    return {name: declared for name, declared in graph.facts.interface.inputs.items() if name in held}
-
-
 def _own_forward(model: nn.Module) -> Any:
     return types.MethodType(type(model).forward, model)
 
 
-def _trained(runner: Runner, named: Mapping[str, Tensor]) -> list[Parameter]:
+def _trained(runner: DirectRunner, named: Mapping[str, Tensor]) -> list[Parameter]:
     """The parameters with a gradient in the graph, each tensor once however many names it has."""
     found: dict[int, Parameter] = {}
     for parameter in runner.model.parameters:

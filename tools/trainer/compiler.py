@@ -12,24 +12,25 @@ from typing import Any, Literal
 from torch import nn
 
 from fuseline import kernels
+from fuseline.engine.execution.direct import DirectRunner
+from fuseline.engine.execution.plan import Plan, SessionOptions
+from fuseline.engine.execution.weights import weights_as_initializers
 from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
 from fuseline.engine.properties import Property
 from fuseline.engine.registry import registry
-from fuseline.exporters import export, to_evaluation
+from fuseline.exporters import export
+from fuseline.passes.interface.keep_outputs import KeepOutputs
 from fuseline.tools.trainer.cache import CompileCache, code_version, digest
-from fuseline.tools.trainer.cut import cut
 from fuseline.tools.trainer.describe import (
     check_hooks,
     describe,
     task_of,
     without_checkpointing,
 )
-from fuseline.tools.trainer.runner import Runner, with_weights, without_weights
 from fuseline.tools.trainer.sources import file_hash
 from fuseline.tools.trainer.tensors import NamedTensors
-from fuseline.tools.trainer.variants import only_loss, with_output_gradients, without_loss
 
 __all__ = ["Compiler", "Precision", "Settings", "Variant"]
 
@@ -46,7 +47,7 @@ Variant = Literal[
 #: Passes that compute the loss apart from the other outputs: where those are wanted too, that is work twice.
 _FOR_LOSS_ALONE = ("select-labelled",)
 
-_SESSIONS = 12
+_GRAPHS = 12
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,8 @@ class Compiler:
         self.counts: Counter[str] = Counter()
         #: What each pass did, by graph, where the graph was made here.
         self.records: dict[str, list[PassRecord]] = {}
-        self._runners: OrderedDict[str, tuple[Runner, ...]] = OrderedDict()
+        self._made: OrderedDict[str, list[Model]] = OrderedDict()
         self._exported: tuple[str, Model] | None = None
-        self._native: tuple[str, Model] | None = None
         for path in settings.plugins:
             registry.load_plugin(path)
         chosen = settings.pipeline
@@ -80,27 +80,22 @@ class Compiler:
             chosen = "training-stock"
         self._pipeline = _with_precision(Pipeline.resolve(chosen), settings.precision)
 
-    def runners(self, model: nn.Module, variant: Variant, threads: int) -> tuple[Runner, ...]:
+    def runners(self, model: nn.Module, variant: Variant, threads: int) -> tuple[DirectRunner, ...]:
         """One runner, or two (forward, backward) for the split variants."""
-        base = self.key(model)
-        key = f"{digest({'model': base, 'variant': variant})}"
-        known = self._runners.get(f"{key}/{threads}")
-        if known is None:
-            graphs = self._graphs(model, variant, base, key)
-            known = tuple(Runner(graph, threads=threads) for graph in graphs)
-            self._runners[f"{key}/{threads}"] = known
-            while len(self._runners) > _SESSIONS:
-                self._runners.popitem(last=False)
-        self._runners.move_to_end(f"{key}/{threads}")
-        return known
+        # Batches differ in shape, so that planning memory by shape would only hold it.
+        options = SessionOptions(threads=threads, memory_pattern=False)
+        return tuple(DirectRunner(Plan(graph, options)) for graph in self.graphs(model, variant))
 
-    def native(self, model: nn.Module, variant: Variant) -> Model:
-        """The graph of a native step, without weights."""
+    def graphs(self, model: nn.Module, variant: Variant) -> list[Model]:
+        """The graphs of a variant, their weights as inputs: from memory, from the cache, or made now."""
         base = self.key(model)
         key = digest({"model": base, "variant": variant})
-        if self._native is None or self._native[0] != key:
-            self._native = (key, self._graphs(model, variant, base, key)[0])
-        return self._native[1]
+        if key not in self._made:
+            self._made[key] = self._load_or_build(model, variant, base, key)
+            while len(self._made) > _GRAPHS:
+                self._made.popitem(last=False)
+        self._made.move_to_end(key)
+        return self._made[key]
 
     def labels(self, model: nn.Module) -> list[str]:
         """The arguments that make the model compute its loss."""
@@ -108,9 +103,10 @@ class Compiler:
 
     def inference(self, model: nn.Module) -> Model:
         """The evaluation graph without a loss, the module's weights in it."""
-        return without_loss(to_evaluation(self._export(model, self.key(model))))
+        exported = self._export(model, self.key(model))
+        return Pipeline.parse("evaluation-mode,drop-loss").run(exported).model
 
-    def _graphs(self, model: nn.Module, variant: Variant, base: str, key: str) -> list[Model]:
+    def _load_or_build(self, model: nn.Module, variant: Variant, base: str, key: str) -> list[Model]:
         check_hooks(model)
         parts = 2 if variant.startswith("split") else 1
         with self.settings.cache.locked(key):
@@ -134,34 +130,29 @@ class Compiler:
         with cache.locked(key):
             found = cache.load(key, 1)
             if found is not None:
-                return with_weights(found[0], NamedTensors(model).current())
+                return weights_as_initializers(found[0], NamedTensors(model).current())
             with without_checkpointing(model):
                 exported = export(model, task=task_of(model).name, train=True)
             self.counts["exports"] += 1
-            cache.store(key, [without_weights(exported)])
+            cache.store(key, [Pipeline.parse("feed-parameters").run(exported).model])
         return exported
 
     def _build(self, exported: Model, variant: Variant) -> list[Model]:
-        make = _BUILDERS[variant]
-        return [without_weights(m) if i == 0 else m for i, m in enumerate(make(self, exported))]
-
-    def transform(
-        self, model: Model, label: str, *, gradients: bool, loss_alone: bool = False, then: str = ""
-    ) -> Model:
-        """The pipeline, whole or up to the gradient, and `then` more passes.
-
-        `loss_alone`: of the graph's outputs only the loss will be asked for.
-        """
-        pipeline = self._pipeline if gradients else _before_gradient(self._pipeline)
-        if then:
-            pipeline = Pipeline((*pipeline.stages, *Pipeline.parse(then).stages))
-        self.counts["pipelines"] += 1
-        fed = model.clone()
+        """The passes of the variant around the user's pipeline, each part of it with its own end."""
+        recipe = _RECIPES[variant]
+        before = _passes(recipe.before)
+        if recipe.loss_alone:
+            before = (KeepOutputs(names=(str(exported.facts.training.loss),)), *before)
+        pipeline = self._pipeline if recipe.gradients else _before_gradient(self._pipeline)
+        middle = Pipeline((*before, *pipeline.stages, *_passes(recipe.after())))
+        # Where other outputs are wanted too, computing the loss apart from them is work twice.
+        apart = [] if recipe.loss_alone else [p.name for p in middle.passes() if p.name in _FOR_LOSS_ALONE]
+        fed = exported.clone()
         fed.facts.interface = replace(fed.facts.interface, fed=True)
-        apart = [] if loss_alone else [p.name for p in pipeline.passes() if p.name in _FOR_LOSS_ALONE]
-        result = pipeline.run(fed, self._observers(label), disable=apart)
-        self.records[label] = result.records
-        return result.model
+        self.counts["pipelines"] += 1
+        result = middle.run(fed, self._observers(variant), disable=apart)
+        self.records[variant] = result.records
+        return [Pipeline.parse(end).run(result.model).model for end in recipe.ends]
 
     def _observers(self, label: str) -> list[Any]:
         if self.settings.dump_dir is None:
@@ -182,51 +173,40 @@ class Compiler:
         )
 
 
-def _step(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    return [compiler.transform(exported, "step", gradients=True)]
+@dataclass(frozen=True)
+class _Recipe:
+    """What stands in front of the user's pipeline and behind it; one graph for each of `ends`."""
+
+    before: str = ""
+    gradients: bool = True
+    #: Of the graph's outputs only the loss will be asked for.
+    loss_alone: bool = False
+    after: Callable[[], str] = lambda: ""
+    ends: tuple[str, ...] = ("feed-parameters",)
 
 
-def _loss(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    return [compiler.transform(only_loss(exported), "loss", gradients=True, loss_alone=True)]
+_HALVES = ("feed-parameters,keep-forward", "feed-parameters,keep-backward")
 
 
-def _evaluate(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    return [compiler.transform(to_evaluation(exported), "evaluate", gradients=False)]
+def _optimizer() -> str:
+    """The update as one native operator or, where the library was not built, of standard ones."""
+    return "insert-optimizer" if kernels.available() else "insert-optimizer{kernels=false}"
 
 
-def _predict(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    return [compiler.transform(without_loss(to_evaluation(exported)), "predict", gradients=False)]
-
-
-def _split(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    graph = with_output_gradients(without_loss(exported))
-    return cut(without_weights(compiler.transform(graph, "split", gradients=True)))
-
-
-def _split_loss(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    graph = with_output_gradients(exported)
-    return cut(without_weights(compiler.transform(graph, "split-loss", gradients=True)))
-
-
-def _native(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    return [compiler.transform(exported, "native", gradients=True, loss_alone=True, then=_optimizer())]
-
-
-def _native_accumulating(compiler: Compiler, exported: Model) -> Sequence[Model]:
-    then = f"accumulate-gradients,{_optimizer()}"
-    return [compiler.transform(exported, "native", gradients=True, loss_alone=True, then=then)]
-
-
-_BUILDERS: dict[Variant, Callable[[Compiler, Model], Sequence[Model]]] = {
-    "step": _step,
-    "loss": _loss,
-    "split": _split,
-    "split-loss": _split_loss,
-    "evaluate": _evaluate,
-    "predict": _predict,
-    "native": _native,
-    "native-accumulating": _native_accumulating,
+_RECIPES: dict[Variant, _Recipe] = {
+    "step": _Recipe(),
+    "loss": _Recipe(loss_alone=True),
+    "split": _Recipe("drop-loss,take-output-gradients", ends=_HALVES),
+    "split-loss": _Recipe("take-output-gradients", ends=_HALVES),
+    "evaluate": _Recipe("evaluation-mode", gradients=False),
+    "predict": _Recipe("evaluation-mode,drop-loss", gradients=False),
+    "native": _Recipe(loss_alone=True, after=_optimizer),
+    "native-accumulating": _Recipe(loss_alone=True, after=lambda: f"accumulate-gradients,{_optimizer()}"),
 }
+
+
+def _passes(text: str) -> tuple[Stage, ...]:
+    return Pipeline.parse(text).stages if text else ()
 
 
 def _with_precision(pipeline: Pipeline, precision: Precision) -> Pipeline:
@@ -258,8 +238,3 @@ def _differentiates(stage: Stage) -> bool:
 def _kernels_version() -> str:
     library = kernels.library_path()
     return file_hash(library) if library is not None else "absent"
-
-
-def _optimizer() -> str:
-    """The update as one native operator or, where the library was not built, of standard ones."""
-    return "insert-optimizer" if kernels.available() else "insert-optimizer{kernels=false}"

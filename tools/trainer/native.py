@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fuseline.engine.execution.weights import weights_as_initializers
 from fuseline.engine.model import Model
 from fuseline.engine.training.optimizer import GRADIENT_NORM
 from fuseline.engine.training.step import TrainingStep
-from fuseline.tools.trainer.runner import with_weights
 from fuseline.tools.trainer.tensors import NamedTensors
 
 __all__ = ["NativeAdamW", "NativeStep"]
@@ -25,7 +25,7 @@ class NativeStep:
         self.graph = graph
         #: What the module was when the graph was made.
         self.key = key
-        self.step = TrainingStep(with_weights(graph, self._tensors.current()), threads=threads)
+        self.step = TrainingStep(weights_as_initializers(graph, self._tensors.current()), threads=threads)
         self._share()
 
     def run(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fuseline.engine import runtime
+from fuseline.engine.execution.seeds import seed_runtime
 from fuseline.engine.model import Model
-from fuseline.engine.training.seeds import seed_runtime
 
 TEXT = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[20000] x) => (float[20000] y) {

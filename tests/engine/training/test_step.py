@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from fuseline.engine.errors import FuselineError, ModelError
+from fuseline.engine.execution.devices import providers_for
+from fuseline.engine.execution.plan import Plan, SessionOptions
+from fuseline.engine.execution.sessions import SessionCache, cache
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.properties import Property
-from fuseline.engine.training.devices import providers_for
-from fuseline.engine.training.forward import only_outputs
-from fuseline.engine.training.optimizer import updates
-from fuseline.engine.training.sessions import SessionCache, cache
 from fuseline.engine.training.settings import OptimizerSettings
 from fuseline.engine.training.step import TrainingStep
+from fuseline.passes.interface.keep_outputs import KeepOutputs
 
 GRADIENTS = "complete-layer-norm,complete-cross-entropy,differentiate"
 STOCK = f"{GRADIENTS},insert-optimizer{{kernels=false}}"
@@ -193,7 +193,8 @@ def test_sessions_are_shared_and_bounded(net: Net) -> None:
     assert len(cache) == 1
     small = SessionCache(capacity=1)
     for pipeline in (GRADIENTS, STOCK):
-        small.get(exported(net, pipeline), optimize="none", threads=1)
+        fed = Pipeline.parse("feed-parameters").run(exported(net, pipeline)).model
+        small.get(Plan(fed, SessionOptions("none", threads=1)))
     assert len(small) == 1
 
 
@@ -216,7 +217,7 @@ def test_what_is_not_asked_for_is_not_computed(net: Net) -> None:
     )
     whole = exported(net, STOCK, text)
     assert any(node.op_type == "Sigmoid" for node in whole.graph)
-    pruned = only_outputs(whole, ["loss", "optimizer.applied", *updates(whole)])
+    pruned = Pipeline.of(KeepOutputs(names=("loss", "optimizer.applied"))).run(whole).model
     assert not any(node.op_type == "Sigmoid" for node in pruned.graph)
     step = TrainingStep(whole, threads=1)
     x, labels = np.ones((2, 6), np.float32), np.array([0, 1])

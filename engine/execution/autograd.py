@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from fuseline.engine.errors import FuselineError
+from fuseline.engine.execution.direct import DirectRunner
 from fuseline.engine.parameters import Parameter
+from fuseline.engine.training.cut import OWN_LOSS, output_gradient
 from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
-from fuseline.tools.trainer.runner import Runner
-from fuseline.tools.trainer.variants import OWN_LOSS, output_gradient
 
 __all__ = ["Run", "SplitStep", "WholeStep", "gradients_of"]
 
@@ -22,7 +22,7 @@ __all__ = ["Run", "SplitStep", "WholeStep", "gradients_of"]
 class Run:
     """One forward: its runners, inputs and weights, enough to run it again."""
 
-    runners: Sequence[Runner]
+    runners: Sequence[DirectRunner]
     feeds: Mapping[str, Tensor]
     named: Mapping[str, Tensor]
     #: The parameters that receive a gradient, in the order in which autograd gets them.
@@ -39,7 +39,7 @@ class Run:
     updates: Mapping[str, str] = field(default_factory=dict)
     updated: dict[str, Tensor] = field(default_factory=dict)
     #: Makes the pair (forward, backward) in case a gradient reaches the outputs besides the loss.
-    split: Callable[[], Sequence[Runner]] | None = None
+    split: Callable[[], Sequence[DirectRunner]] | None = None
     #: Set when that happened: the next step had better be split from the start.
     was_split: bool = False
 
@@ -113,13 +113,13 @@ def _through_outputs(run: Run, incoming: Sequence[Tensor | None]) -> list[Tensor
     return _backward(run, backward, _forward(run, forward), incoming)
 
 
-def _forward(run: Run, runner: Runner) -> dict[str, Tensor]:
+def _forward(run: Run, runner: DirectRunner) -> dict[str, Tensor]:
     results = runner(run.feeds, run.named, seed=run.seed)
     return results | {"loss": results[OWN_LOSS]} if OWN_LOSS in results else results
 
 
 def _backward(
-    run: Run, runner: Runner, results: Mapping[str, Tensor], incoming: Sequence[Tensor | None]
+    run: Run, runner: DirectRunner, results: Mapping[str, Tensor], incoming: Sequence[Tensor | None]
 ) -> list[Tensor]:
     kept = {name: value for name, value in results.items() if runner.accepts(name)}
     feeds = {**run.feeds, **kept, LOSS_GRADIENT: torch.tensor(1.0)}

@@ -1,4 +1,4 @@
-"""Feeding a session: state is bound once, a batch for each run."""
+"""Feeding a session with numpy: the state is bound once, a batch for each run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from fuseline.engine.errors import ModelError
-from fuseline.engine.training.state import State, as_array
+from fuseline.engine.execution.plan import Plan
+from fuseline.engine.execution.runner import Runner
+from fuseline.engine.execution.state import State, as_array
 
-__all__ = ["Binding"]
+__all__ = ["BoundRunner"]
 
 Array = npt.NDArray[Any]
 
@@ -26,20 +28,17 @@ _TYPES: dict[str, type[Any]] = {
 }
 
 
-class Binding:
-    """A session with the state's memory bound to its inputs, and to the outputs that overwrite it."""
+class BoundRunner(Runner):
+    """The state's memory is bound to its inputs, and to the outputs that overwrite it."""
 
-    def __init__(self, session: ort.InferenceSession, state: State, targets: Mapping[str, str]) -> None:
-        self._session = session
+    def __init__(self, plan: Plan, state: State) -> None:
+        super().__init__(plan)
         self._state = state
-        self._targets = targets
         self._version = -1
         self._fetched: tuple[str, ...] = ()
         self._io: Any = None
-        types = {i.name: _TYPES.get(i.type) for i in session.get_inputs()}
-        self._inputs = {name: dtype for name, dtype in types.items() if name not in state.arrays}
-        self._held = [name for name in types if name in state.arrays]
-        self._outputs = [o.name for o in session.get_outputs()]
+        self._inputs = {n: _TYPES.get(kind) for n, kind in self._types.items() if n not in state.arrays}
+        self._held = [name for name in self._types if name in state.arrays]
 
     @property
     def inputs(self) -> list[str]:
@@ -48,12 +47,12 @@ class Binding:
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Array]:
         """Run on a batch; gives copies of the outputs asked for."""
-        self._bind(tuple(name for name in outputs if name not in self._targets))
+        targets = self.plan.targets
+        self._bind(tuple(name for name in outputs if name not in targets))
         for name, dtype in self._inputs.items():
             if name not in feeds:
                 raise ModelError(f"the batch has no {name!r}; the graph needs {', '.join(self._inputs)}")
-            array = np.ascontiguousarray(as_array(feeds[name]), dtype)
-            array = array.reshape(np.shape(feeds[name]))
+            array = fitting(name, as_array(feeds[name]), dtype)
             self._io.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
         for name in self._fetched:
             # What the last run made would be written over, and refused if its shape is another.
@@ -61,30 +60,46 @@ class Binding:
         try:
             self._session.run_with_iobinding(self._io)
         except Exception as error:
-            raise ModelError(f"ONNX Runtime {ort.__version__} failed in the step: {_first(error)}") from error
+            raise self.failure(error) from error
         values = self._io.get_outputs()
         made = {name: values[i].numpy() for i, name in enumerate(self._fetched)}
         return {name: made[name] if name in made else self._written(name) for name in outputs}
 
     def _written(self, output: str) -> Array:
-        return np.array(self._state.arrays[self._targets[output]])
+        return np.array(self._state.arrays[self.plan.targets[output]])
 
     def _bind(self, fetched: tuple[str, ...]) -> None:
         if self._version == self._state.version and self._fetched == fetched:
             return
-        unknown = [name for name in fetched if name not in self._outputs]
-        if unknown:
-            raise ModelError(f"the graph has no output {unknown[0]!r}; it has {', '.join(self._outputs)}")
+        self.check_outputs(fetched)
         self._io = self._session.io_binding()
         for name in self._held:
             self._io.bind_ortvalue_input(name, self._state.bound[name])
         for name in fetched:
             self._io.bind_output(name)
-        for name, state in self._targets.items():
-            if name in self._outputs:
+        for name, state in self.plan.targets.items():
+            if name in self.produced:
                 self._io.bind_ortvalue_output(name, self._state.bound[state])
         self._version, self._fetched = self._state.version, fetched
 
 
-def _first(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:400]
+def fitting(name: str, given: Array, dtype: type[Any] | None) -> Array:
+    """The array in the input's type and one piece of memory; nothing that the type cannot hold passes."""
+    if dtype is not None and given.dtype != dtype and not _fits(given, np.dtype(dtype)):
+        raise ModelError(
+            f"{name!r} holds {given.dtype}, and the graph takes {np.dtype(dtype)}, which would change it",
+            hint=f"convert it first: batch[{name!r}].astype({np.dtype(dtype).name!r})",
+        )
+    array = np.ascontiguousarray(given, dtype)
+    return array.reshape(given.shape)
+
+
+def _fits(given: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether values survive: integers among integers, numbers into floats; never text or objects."""
+    if given.dtype.kind not in "biuf" or (given.dtype.kind == "f" and dtype.kind in "biu"):
+        return False
+    if given.dtype.kind in "iu" and dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        return given.size == 0 or bool(given.min() >= bounds.min and given.max() <= bounds.max)
+    # A mask of numbers is a mask if it is one.
+    return dtype.kind != "b" or bool(np.isin(given, (0, 1)).all())

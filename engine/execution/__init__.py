@@ -1,0 +1,1 @@
+"""How a graph is run: its plan, the sessions, the memory that it works on, and who feeds it."""

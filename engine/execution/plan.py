@@ -1,0 +1,69 @@
+"""The plan of a run: which graph, in which order, with which session, over which memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import onnx_ir as ir
+
+from fuseline.engine.errors import ModelError
+from fuseline.engine.execution.weights import is_state
+from fuseline.engine.model import Model
+
+__all__ = ["Order", "Plan", "SessionOptions"]
+
+#: runtime: ONNX Runtime chooses; graph: as the nodes stand in the graph, which it then leaves as it is.
+Order = Literal["runtime", "graph"]
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What a session is made with besides its graph."""
+
+    optimize: str = "all"
+    threads: int | None = None
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    #: Plans memory per input shape; where shapes change from run to run, such plans only hold memory.
+    memory_pattern: bool = True
+
+    def apply(self, settings: Any, order: Order) -> None:
+        """Write what is no argument of `runtime.session` into ONNX Runtime's own options."""
+        settings.enable_mem_pattern = self.memory_pattern
+        if order == "graph":
+            import onnxruntime as ort
+
+            settings.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph whose weights are inputs, ready to become a session.
+
+    `targets` is the layout of the state: output → the input whose memory the output is written to.
+    """
+
+    model: Model
+    options: SessionOptions = field(default_factory=SessionOptions)
+    order: Order = "runtime"
+    targets: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        held = next((n for n in self.model.graph.initializers if is_state(self.model, n)), None)
+        if held is not None:
+            raise ModelError(
+                f"the weight {held!r} is inside the graph, where it cannot be trained or replaced",
+                hint="run the pass 'feed-parameters'",
+            )
+        if self.order == "graph" and self.options.optimize != "none":
+            raise ModelError(
+                "ONNX Runtime's optimisations reorder nodes; keep the order with optimize='none'"
+            )
+
+    def key(self) -> str:
+        """The same for plans that the same session serves; weights and targets are no part of a session."""
+        text = hashlib.sha256(ir.to_proto(self.model.ir).SerializeToString(deterministic=True))
+        text.update(f"{self.options}|{self.order}".encode())
+        return text.hexdigest()

@@ -1,0 +1,42 @@
+"""The runner: a session on a plan, with its inputs sorted into a batch's and the state's.
+
+`BoundRunner` feeds it numpy arrays over memory that is bound once, `DirectRunner` torch tensors whose
+addresses may be others at every run.
+"""
+
+from __future__ import annotations
+
+from fuseline.engine.errors import ModelError
+from fuseline.engine.execution.plan import Plan
+from fuseline.engine.execution.sessions import cache
+from fuseline.engine.training.dropout import SEED
+
+__all__ = ["Runner"]
+
+
+class Runner:
+    """What both ways of feeding have in common."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.model = plan.model
+        self._session = cache.get(plan)
+        self._types = {i.name: i.type for i in self._session.get_inputs()}
+        self.outputs = [o.name for o in self._session.get_outputs()]
+        self.produced = frozenset(self.outputs)
+        self.random = SEED in self._types or any(n.op_type == "Dropout" for n in self.model.nodes())
+
+    def accepts(self, name: str) -> bool:
+        return name in self._types
+
+    def check_outputs(self, wanted: tuple[str, ...]) -> None:
+        unknown = [name for name in wanted if name not in self.produced]
+        if unknown:
+            raise ModelError(f"the graph has no output {unknown[0]!r}; it has {', '.join(self.outputs)}")
+
+    def failure(self, error: Exception) -> ModelError:
+        """ONNX Runtime raises a dozen unrelated types; this is the one that users see."""
+        import onnxruntime as ort
+
+        first = str(error).strip().splitlines()[0][:400] if str(error).strip() else type(error).__name__
+        return ModelError(f"ONNX Runtime {ort.__version__} failed in the step: {first}")

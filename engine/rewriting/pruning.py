@@ -1,0 +1,39 @@
+"""Removing what a graph no longer needs once its outputs are fewer: nodes, weights and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
+from fuseline.engine.rewriting.rewriter import Rewriter
+
+__all__ = ["keep_only"]
+
+
+def keep_only(model: Model, rewriter: Rewriter, outputs: Iterable[ir.Value]) -> None:
+    """Let the graph give these outputs and no others, and compute nothing for others alone."""
+    kept = list(outputs)
+    dropped = [v for v in model.graph.outputs if v not in kept]
+    read = _read(model.graph)
+    model.graph.outputs[:] = kept
+    _prune(model, rewriter, read)
+    for value in dropped:
+        if value.producer() is not None and not value.uses() and not value.is_graph_output():
+            value.name = ""  # an optional output: its node has others, and can leave this one out
+
+
+def _prune(model: Model, rewriter: Rewriter, read_before: set[ir.Value]) -> None:
+    """Remove nodes and weights that nothing needs, and the inputs that nothing reads any more."""
+    graph = model.graph
+    rewriter.remove(*reversed(list(graph)))
+    graph.inputs[:] = [v for v in graph.inputs if v.uses() or v.is_graph_output() or v not in read_before]
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+            del graph.initializers[name]
+            model.parameters.lose(name)
+
+
+def _read(graph: ir.Graph) -> set[ir.Value]:
+    return {v for v in graph.inputs if v.uses() or v.is_graph_output()}
