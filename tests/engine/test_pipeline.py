@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fuseline.engine.errors import FuselineError, GateFailed, PassError, PipelineError
@@ -85,6 +85,7 @@ def test_text_python_and_yaml_round_trip() -> None:
     assert Pipeline.from_yaml(pipeline.to_yaml()) == pipeline
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(
     st.text(max_size=20),
     st.integers(),
