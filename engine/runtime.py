@@ -23,7 +23,7 @@ from fuseline.engine.operators import libraries
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["run", "session"]
+__all__ = ["run", "session", "shorten"]
 
 Array = npt.NDArray[Any]
 
@@ -73,7 +73,7 @@ def _create(source: str | bytes, settings: Any, providers: Sequence[str]) -> ort
     try:
         return ort.InferenceSession(source, settings, providers=list(providers))
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
-        raise ModelError(f"ONNX Runtime {ort.__version__} refuses the model: {_shorten(error)}") from error
+        raise ModelError(f"ONNX Runtime {ort.__version__} refuses the model: {shorten(error)}") from error
 
 
 def run(
@@ -87,10 +87,11 @@ def run(
     try:
         values = running.run(names, feeds)
     except Exception as error:
-        raise ModelError(f"ONNX Runtime failed to run the model: {_shorten(error)}") from error
+        raise ModelError(f"ONNX Runtime failed to run the model: {shorten(error)}") from error
     return dict(zip(names, values, strict=True))
 
 
-def _shorten(error: Exception) -> str:
+def shorten(error: Exception) -> str:
+    """The first line of what ONNX Runtime says, cut where it goes on."""
     text = str(error).strip().split("\n")[0]
     return text if len(text) <= 400 else text[:400] + "…"

@@ -21,19 +21,19 @@ from fuseline.engine.errors import ModelError
 from fuseline.engine.inputs.interface import Input, interface
 from fuseline.engine.inputs.roles import Role, roles
 from fuseline.engine.inputs.sizes import candidates, free_keys, implied_sizes
-from fuseline.engine.inputs.values import STYLES, Style, draw
+from fuseline.engine.inputs.values import STYLES, Padding, Style, draw
 from fuseline.engine.model import Model
 
-__all__ = ["generate", "generate_sets"]
+__all__ = ["ELEMENT_LIMIT", "Draft", "draft", "elements", "generate", "generate_sets"]
 
 Array = npt.NDArray[Any]
 
 # Guesses of free sizes stay below this many elements in all; fixed sizes are what they are.
-_ELEMENT_LIMIT = 1 << 20
+ELEMENT_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True)
-class _Draft:
+class Draft:
     """What is known about the inputs before sizes are chosen."""
 
     inputs: list[Input]
@@ -41,9 +41,11 @@ class _Draft:
     seed: int
     turn: int
 
-    def draw(self, sizes: Mapping[str, int], style: Style) -> dict[str, Array]:
+    def draw(self, sizes: Mapping[str, int], style: Style, padding: Padding = "right") -> dict[str, Array]:
         chance = np.random.default_rng(self.seed)
-        return {i.name: draw(i, self.roles[i.name], sizes, chance, style, self.turn) for i in self.inputs}
+        return {
+            i.name: draw(i, self.roles[i.name], sizes, chance, style, self.turn, padding) for i in self.inputs
+        }
 
 
 def generate(
@@ -57,25 +59,32 @@ def generate(
     given = dict(sizes or {})
     _check_sizes(inputs, given)
     running = session or runtime.session(model, threads=1)
-    draft = _Draft(inputs, _roles(model), seed, turn=seed)
+    drafted = draft(model, seed)
     implied = implied_sizes(model, inputs)
     try:
-        return _search(running, draft, implied, given)
+        return _search(running, drafted, implied, given)
     except ModelError:
-        if not any(r.kind == "switch" for r in draft.roles.values()):
+        if not any(r.kind == "switch" for r in drafted.roles.values()):
             raise
         # The other branch may be closed to us: a mode that the model refuses.
-        return _search(running, replace(draft, turn=0), implied, given)
+        return _search(running, replace(drafted, turn=0), implied, given)
 
 
-def generate_sets(model: Model, *, seed: int = 0, count: int = 2) -> list[dict[str, Array]]:
+def generate_sets(
+    model: Model, *, seed: int = 0, count: int = 2, session: Any = None
+) -> list[dict[str, Array]]:
     """`count` input sets with different values, and different sizes where the model leaves them free."""
-    running = runtime.session(model, threads=1)
+    running = session or runtime.session(model, threads=1)
     return [generate(model, seed=seed + i, session=running) for i in range(count)]
 
 
+def draft(model: Model, seed: int) -> Draft:
+    """What can be said about the model's inputs without running it."""
+    return Draft(interface(model), _roles(model), seed, turn=seed)
+
+
 def _search(
-    running: Any, draft: _Draft, implied: Mapping[str, int], given: Mapping[str, int]
+    running: Any, draft: Draft, implied: Mapping[str, int], given: Mapping[str, int]
 ) -> dict[str, Array]:
     """Inputs of the first sizes, in the order of likelihood, on which the model runs."""
     first_error: ModelError | None = None
@@ -83,7 +92,7 @@ def _search(
     for guess in candidates(draft.inputs, {**implied, **given}, draft.seed):
         guess |= given
         key = tuple(guess.values())
-        if key in tried or _elements(draft.inputs, guess) > _ELEMENT_LIMIT:
+        if key in tried or elements(draft.inputs, guess) > ELEMENT_LIMIT:
             continue
         tried.add(key)
         try:
@@ -97,7 +106,7 @@ def _search(
     ) from first_error
 
 
-def _attempt(running: Any, draft: _Draft, sizes: Mapping[str, int]) -> dict[str, Array]:
+def _attempt(running: Any, draft: Draft, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Inputs of these sizes, having run; the first style of values whose outputs say anything."""
     ran: dict[str, Array] | None = None
     failure: ModelError | None = None
@@ -117,7 +126,7 @@ def _attempt(running: Any, draft: _Draft, sizes: Mapping[str, int]) -> dict[str,
     return ran
 
 
-def _elements(inputs: list[Input], sizes: Mapping[str, int]) -> int:
+def elements(inputs: list[Input], sizes: Mapping[str, int]) -> int:
     free = [i for i in inputs if any(isinstance(d, str) for d in i.dims)]
     return sum(math.prod(sizes[d] if isinstance(d, str) else d for d in i.dims) for i in free)
 

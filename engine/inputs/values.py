@@ -13,14 +13,17 @@ from fuseline.engine.errors import ModelError
 from fuseline.engine.inputs.interface import Input
 from fuseline.engine.inputs.roles import Role
 
-__all__ = ["STYLES", "Style", "draw"]
+__all__ = ["STYLES", "Padding", "Style", "draw"]
 
 Array = npt.NDArray[Any]
 
-Style = Literal["ordinary", "tame", "large"]
+Style = Literal["ordinary", "tame", "large", "limits", "non-finite"]
 """How free values are drawn: floats normal and integers small; floats in (0.1, 1) and integers 1, clear of
-poles, logarithms and bounds; or integers of 64, for those that are sizes in disguise."""
+poles, logarithms and bounds; integers of 64, for those that are sizes in disguise; integers at the ends of
+their range; or floats of which a few are NaN and infinite."""
 STYLES: tuple[Style, ...] = ("ordinary", "tame", "large")
+Padding = Literal["right", "left", "none", "whole rows"]
+"""Where the zeros of a mask are."""
 
 _SMALL = {ir.DataType.UINT8: (0, 256), ir.DataType.INT8: (-128, 128)}
 _INTEGER_BOUND = 8
@@ -33,6 +36,7 @@ def draw(
     chance: np.random.Generator,
     style: Style,
     turn: int,
+    padding: Padding = "right",
 ) -> Array:
     """Values of the input's type and shape. `turn` chooses among the alternatives of a switch."""
     shape = tuple(sizes[d] if isinstance(d, str) else d for d in wanted.dims)
@@ -46,7 +50,7 @@ def draw(
     dtype = _numpy_type(wanted)
     bound = sizes.get(role.bound, 1) if isinstance(role.bound, str) else role.bound
     if role.kind == "mask":
-        return _prefix_mask(shape, chance).astype(dtype)
+        return _mask(shape, chance, padding).astype(dtype)
     if role.kind == "positions" and shape:
         row = np.arange(shape[-1]) % (bound or shape[-1] or 1)
         return np.broadcast_to(row, shape).astype(dtype)
@@ -70,11 +74,18 @@ def _free(
     if wanted.dtype == ir.DataType.BOOL:
         return np.asarray(chance.random(shape) < 0.5) if shape else np.array(True)
     if wanted.dtype.is_floating_point():
-        drawn = chance.uniform(0.1, 1.0, shape) if style == "tame" else chance.standard_normal(shape)
-        return np.asarray(drawn).astype(dtype)
+        drawn = np.asarray(
+            chance.uniform(0.1, 1.0, shape) if style == "tame" else chance.standard_normal(shape)
+        )
+        if style == "non-finite" and drawn.size:
+            drawn.flat[chance.integers(0, drawn.size, 3)] = (np.nan, np.inf, -np.inf)
+        return drawn.astype(dtype)
     if np.issubdtype(dtype, np.complexfloating):
         return (chance.standard_normal(shape) + 1j * chance.standard_normal(shape)).astype(dtype)
-    if style == "ordinary":
+    if style == "limits":
+        ends = np.iinfo(dtype)
+        return np.asarray(chance.choice(np.array([ends.min, ends.max, 0, 1], dtype), shape))
+    if style in ("ordinary", "non-finite"):
         # Scalars and vectors of integers are often sizes or counts, which zero would make degenerate.
         low, high = _SMALL.get(wanted.dtype, (0 if len(shape) > 1 else 1, _INTEGER_BOUND))
     else:
@@ -82,8 +93,8 @@ def _free(
     return np.asarray(chance.integers(low, high, shape)).astype(dtype)
 
 
-def _prefix_mask(shape: tuple[int, ...], chance: np.random.Generator) -> Array:
-    """Ones followed by zeros along the last axis; the first row is full and no row is empty."""
+def _mask(shape: tuple[int, ...], chance: np.random.Generator, padding: Padding) -> Array:
+    """Ones and zeros along the last axis, the first row full; no row is empty unless whole rows are."""
     if not shape:
         return np.array(1)
     length = shape[-1]
@@ -91,7 +102,14 @@ def _prefix_mask(shape: tuple[int, ...], chance: np.random.Generator) -> Array:
     kept = chance.integers(max(length // 2, min(1, length)), length + 1, rows)
     if rows:
         kept[0] = length
-    return (np.arange(length) < kept[:, None]).astype(np.int64).reshape(shape)
+    if padding == "none":
+        kept[:] = length
+    if padding == "whole rows":
+        kept[rows // 2 :] = 0
+    position = np.arange(length)
+    if padding == "left":
+        position = position[::-1]
+    return (position < kept[:, None]).astype(np.int64).reshape(shape)
 
 
 def _numpy_type(wanted: Input) -> np.dtype[Any]:

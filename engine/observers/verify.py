@@ -38,10 +38,16 @@ class Verify(Observer):
         self.given = inputs
         self.seed = seed
         self.checked = 0
+        self.sets = 0
+        """How many sets of inputs the models are compared on."""
+        self.notes: list[str] = []
+        """What the comparison does not say."""
 
     def started(self, model: Model) -> None:
         self.checked = 0
         self._verifier = Verifier(model, self.quantity, inputs=self.given, seed=self.seed)
+        self.sets = len(self._verifier.inputs)
+        self.notes = _notes(self._verifier)
         self._first = self._current = self._verifier.measure(model)
 
     def after(self, record: PassRecord, model: Model) -> None:
@@ -76,6 +82,18 @@ def _with_first_gradients(results: Results, before: Results) -> Results:
     if results.gradients is None:
         results.gradients = before.gradients
     return results
+
+
+def _notes(verifier: Verifier) -> list[str]:
+    notes = []
+    if verifier.insensitive:
+        names = ", ".join(map(repr, verifier.insensitive[:3])) + (" …" if verifier.insensitive[3:] else "")
+        notes.append(f"no input had an influence on {names}: that it stayed the same proves nothing")
+    if verifier.skipped:
+        notes.append(
+            f"not compared, since the model itself does not run on it: {'; '.join(verifier.skipped)}"
+        )
+    return notes
 
 
 def _indent(report: Report) -> str:

@@ -28,15 +28,18 @@ class Mismatch:
     relative_error: float | None = None
     wrong: int = 0
     total: int = 0
+    inputs: str = ""
+    """What was special about the inputs at which it differs."""
 
     def __str__(self) -> str:
+        at = f" (with {self.inputs})" if self.inputs else ""
         if self.index is None:
-            return f"{self.name}: {self.problem}"
+            return f"{self.name}: {self.problem}{at}"
         error = "" if self.relative_error is None else f", relative error {self.relative_error:.3g}"
         index = ", ".join(map(str, self.index))
         return (
             f"{self.name}: {self.wrong:,} of {self.total:,} elements differ; the worst is "
-            f"[{index}]: {_shown(self.expected)} before, {_shown(self.actual)} after{error}"
+            f"[{index}]: {_shown(self.expected)} before, {_shown(self.actual)} after{error}{at}"
         )
 
 

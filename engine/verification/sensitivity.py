@@ -12,15 +12,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Slack", "nudged", "slack_of"]
+from fuseline.engine.model import Model
+
+__all__ = ["QUANTIZED_NUDGE", "Slack", "nudged", "quantizes", "slack_of"]
 
 Array = npt.NDArray[Any]
 Slack = Array | float
 """Per element, what may differ besides the tolerance; infinite for a result that says nothing."""
 
+QUANTIZED_NUDGE = 1e-4
+"""The part by which the inputs of a quantized model are moved: enough to bring numbers that lie close to the
+border of a step over it."""
+
+_ROUNDING = {
+    "QuantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinearMatMul",
+    "QLinearConv",
+    "DynamicQuantizeMatMul",
+}
+
 # One element may move a few times as far as it was seen to; another, as far as the worst that was seen.
 _ELEMENT_FACTOR = 16.0
 _TENSOR_FACTOR = 2.0
+
+
+def quantizes(model: Model) -> bool:
+    """Whether the model rounds activations to steps, so that it answers in steps itself."""
+    return any(node.op_type in _ROUNDING and node.domain in ("", "com.microsoft") for node in model.nodes())
 
 
 def nudged(feeds: Mapping[str, Array], relative: float, seed: int) -> dict[str, Array]:

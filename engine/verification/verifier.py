@@ -1,9 +1,9 @@
-"""The verifier: one set of inputs, a reference result, and the question whether another model agrees."""
+"""The verifier: sets of inputs, a reference result, and the question whether another model agrees."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +16,11 @@ from fuseline.engine.inputs import generate_sets, interface
 from fuseline.engine.model import Model
 from fuseline.engine.properties import Property
 from fuseline.engine.tolerance import tolerance_for
+from fuseline.engine.verification import isolated
 from fuseline.engine.verification.compare import Mismatch, compare
 from fuseline.engine.verification.gradients import gradient_names, original_gradients, with_gradients
+from fuseline.engine.verification.sensitivity import QUANTIZED_NUDGE, Slack, nudged, quantizes, slack_of
+from fuseline.engine.verification.variations import InputSet, variations
 
 __all__ = ["Quantity", "Report", "Results", "Verifier"]
 
@@ -27,6 +30,8 @@ Quantity = Literal["outputs", "gradients"]
 # Outputs are judged as if they reached this magnitude: ONNX Runtime's Sigmoid and Tanh are exact to a few
 # 1e-7 and no better, however small their results.
 _OUTPUT_SCALE = 0.05
+# How often a quantized model is run on nudged inputs.
+_NUDGES = 3
 # A gradient that is zero but for rounding is judged against the others: by this part of the largest.
 _GRADIENT_SCALE = 0.1
 
@@ -74,7 +79,46 @@ class Verifier:
                 hint="export with --train, or verify outputs",
             )
         self.quantity = quantity
-        self.inputs = [dict(inputs)] if inputs is not None else generate_sets(deterministic(model), seed=seed)
+        self.skipped: list[str] = []
+        """Inputs that were not tried, since the model itself does not run on them."""
+        self.insensitive: list[str] = []
+        """Outputs that no input had an influence on: that they agree proves nothing."""
+        self._slack: list[dict[str, Slack]] = []
+        prepared = deterministic(model)
+        if inputs is not None:
+            self._sets = [InputSet("the given inputs", dict(inputs))]
+        else:
+            self._sets = self._made_sets(prepared, seed)
+        self._know(prepared)
+
+    @property
+    def inputs(self) -> list[dict[str, Array]]:
+        """What models are run on."""
+        return [dict(s.feeds) for s in self._sets]
+
+    def _made_sets(self, model: Model, seed: int) -> list[InputSet]:
+        running = isolated.session(model)
+        plain = generate_sets(model, seed=seed, session=running)
+        made = [InputSet("", feeds) for feeds in plain]
+        if self.quantity == "gradients":
+            # A loss of nothing, or of NaN, has no gradient to compare.
+            return made
+        varied = variations(model, plain[0], running, seed)
+        self.skipped = varied.skipped
+        return made + varied.sets
+
+    def _know(self, model: Model) -> None:
+        """Run the model itself: which outputs depend on the inputs at all, and how strongly."""
+        running = isolated.session(model)
+        results = [runtime.run(running, _complete(model, s.feeds)) for s in self._sets]
+        if interface(model) and len(results) > 1:
+            self.insensitive = [n for n in results[0] if _never_changes([r[n] for r in results])]
+        if not quantizes(model):
+            return
+        for wanted, expected in zip(self._sets, results, strict=True):
+            fed = _complete(model, wanted.feeds)
+            others = [runtime.run(running, nudged(fed, QUANTIZED_NUDGE, seed)) for seed in range(_NUDGES)]
+            self._slack.append({n: slack_of(v, [o[n] for o in others]) for n, v in expected.items()})
 
     def measure(self, model: Model) -> Results:
         """Run the model on every input set; raises ModelError if ONNX Runtime does not take it."""
@@ -93,8 +137,15 @@ class Verifier:
         return Results(_without(measured, gradient_names(differentiated)), gradients)
 
     def _run(self, model: Model) -> list[dict[str, Any]]:
-        running = runtime.session(model, threads=1)
-        return [runtime.run(running, _complete(model, fed)) for fed in self.inputs]
+        running = isolated.session(model)
+        results = []
+        for wanted in self._sets:
+            try:
+                results.append(runtime.run(running, _complete(model, wanted.feeds)))
+            except ModelError as error:
+                at = f" (with {wanted.label})" if wanted.label else ""
+                raise ModelError(f"{error.message}{at}") from error
+        return results
 
     def check(self, reference: Results, model: Model) -> tuple[Report, Results | None]:
         """Compare the model with earlier results; gives its own, to go on from."""
@@ -106,8 +157,9 @@ class Verifier:
 
     def judge(self, reference: Results, results: Results) -> Report:
         mismatches: list[Mismatch] = []
-        for was, now in zip(reference.outputs, results.outputs, strict=True):
-            mismatches.extend(_compare_all(was, now, "output", scale=_OUTPUT_SCALE))
+        for index, (was, now) in enumerate(zip(reference.outputs, results.outputs, strict=True)):
+            slack = self._slack[index] if self._slack else {}
+            mismatches.extend(_compare_outputs(self._sets[index], was, now, slack))
         if reference.gradients is not None and results.gradients is None:
             return Report(mismatches, error=f"gradients can no longer be built: {results.no_gradients}")
         for was, now in zip(reference.gradients or (), results.gradients or (), strict=False):
@@ -119,7 +171,47 @@ def _without(results: list[dict[str, Any]], names: set[str]) -> list[dict[str, A
     return [{k: v for k, v in out.items() if k not in names} for out in results]
 
 
-def _compare_all(was: Mapping[str, Any], now: Mapping[str, Any], word: str, scale: float) -> list[Mismatch]:
+def _compare_outputs(
+    fed: InputSet, was: Mapping[str, Any], now: Mapping[str, Any], slack: Mapping[str, Slack]
+) -> list[Mismatch]:
+    if not fed.finite:
+        was, now = _alike_where_not_finite(was, now)
+    found = _compare_all(was, now, "output", scale=_OUTPUT_SCALE, slack=slack)
+    return [replace(m, inputs=fed.label) for m in found]
+
+
+def _alike_where_not_finite(
+    was: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """NaN for every value that is not finite: what must not get lost is that, and not which."""
+    return ({n: _nan_or_finite(v) for n, v in was.items()}, {n: _nan_or_finite(v) for n, v in now.items()})
+
+
+def _nan_or_finite(value: Any) -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return value
+    return np.where(np.isfinite(value), value, value.dtype.type(np.nan))
+
+
+def _never_changes(results: Sequence[Any]) -> bool:
+    """Whether an output is the same whatever goes in; what is empty tells nothing."""
+    arrays = [r for r in results if isinstance(r, np.ndarray) and r.size]
+    if len(arrays) < 2:
+        return False
+    first = arrays[0]
+    if any(a.shape != first.shape for a in arrays):
+        content = first.flat[0]
+        return all(bool(np.all(a == content)) for a in arrays)
+    return all(a.tobytes() == first.tobytes() for a in arrays)
+
+
+def _compare_all(
+    was: Mapping[str, Any],
+    now: Mapping[str, Any],
+    word: str,
+    scale: float,
+    slack: Mapping[str, Slack] | None = None,
+) -> list[Mismatch]:
     found = []
     for name, expected in was.items():
         label = f"{word} {name!r}"
@@ -127,7 +219,8 @@ def _compare_all(was: Mapping[str, Any], now: Mapping[str, Any], word: str, scal
             found.append(Mismatch(label, "is missing"))
             continue
         tolerance = tolerance_for(str(getattr(expected, "dtype", "float32")))
-        mismatch = compare(label, expected, now[name], tolerance, scale=scale)
+        allowed = (slack or {}).get(name, 0.0)
+        mismatch = compare(label, expected, now[name], tolerance, scale=scale, slack=allowed)
         if mismatch is not None:
             found.append(mismatch)
     return found

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fuseline.engine.manager import Result
     from fuseline.engine.model import Model
     from fuseline.engine.observer import Observer
+    from fuseline.engine.observers import Verify
     from fuseline.engine.pipeline import Pipeline
 
 __all__ = ["run_command"]
@@ -43,6 +44,7 @@ def run_command(
 ) -> None:
     """Run a pass pipeline on a model and write the result."""
     from fuseline.engine.model import Model
+    from fuseline.engine.observers import Verify
     from fuseline.engine.outputs import check_output_file, check_output_folder
     from fuseline.engine.pipeline import Pipeline
     from fuseline.engine.registry import registry
@@ -64,10 +66,11 @@ def run_command(
         in_place=True,
     )
     result.model.save(output)
+    checked = next((o for o in observers if isinstance(o, Verify)), None)
     if as_json:
-        print_json(_summary(result, output))
+        print_json(_summary(result, output, checked))
         return
-    _report(result, output, timing, verify)
+    _report(result, output, timing, checked)
 
 
 def _observers(
@@ -94,7 +97,7 @@ def _observers(
     return observers
 
 
-def _summary(result: Result, output: Path) -> dict[str, Any]:
+def _summary(result: Result, output: Path, checked: Verify | None) -> dict[str, Any]:
     return {
         "output": str(output),
         "nodes_before": result.records[0].nodes_before if result.records else 0,
@@ -113,10 +116,13 @@ def _summary(result: Result, output: Path) -> dict[str, Any]:
             }
             for r in result.records
         ],
+        "verified": {"quantity": checked.quantity, "sets": checked.sets, "notes": checked.notes}
+        if checked
+        else None,
     }
 
 
-def _report(result: Result, output: Path, timing: bool, verify: str | None) -> None:
+def _report(result: Result, output: Path, timing: bool, checked: Verify | None) -> None:
     from rich.table import Table
 
     if timing:
@@ -132,9 +138,11 @@ def _report(result: Result, output: Path, timing: bool, verify: str | None) -> N
         console.print(table)
     for r in result.reverted:
         console.print(f"[yellow]reverted[/yellow] pass {r.step.index} {r.name}: {r.error}")
-    summary = _summary(result, output)
-    checked = f", {verify} verified" if verify else ""
+    for note in checked.notes if checked else ():
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    summary = _summary(result, output, checked)
+    verified = f", {checked.quantity} verified on {checked.sets} sets of inputs" if checked else ""
     console.print(
         f"{summary['nodes_before']} → {summary['nodes_after']} nodes in {len(result.records)} passes, "
-        f"{result.changes} changes{checked}; wrote {output}"
+        f"{result.changes} changes{verified}; wrote {output}"
     )
