@@ -34,6 +34,15 @@ def quantize_command(
     ] = None,
     calibration: Annotated[str | None, typer.Option(help="Inputs to calibrate with (.npz).")] = None,
     evaluation: Annotated[str | None, typer.Option(help="Inputs and labels to judge by (.npz).")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write what changed in behaviour (.html or .json).")
+    ] = None,
+    slices: Annotated[
+        Path | None, typer.Option(help="An .npz of booleans: named parts of the evaluation data.")
+    ] = None,
+    criterion: Annotated[
+        Path | None, typer.Option(help="YAML of limits that the report has to keep, else exit 1.")
+    ] = None,
     schema: Annotated[bool, typer.Option(help="Print the JSON schema of the configuration.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable summary.")] = False,
 ) -> None:
@@ -54,15 +63,20 @@ def quantize_command(
     tell = (lambda line: None) if as_json else (lambda line: console.print(line, markup=False))
     outcome = quantize(model, output, settings, progress=None if as_json else _progress(), tell=tell)
     summary = _summary(outcome, output)
+    if report is not None or criterion is not None:
+        summary["behaviour"] = _judge(model, output, settings, outcome, report, slices, criterion)
     if as_json:
         print_json(summary)
     else:
-        _print(outcome, summary)
+        _print(outcome, summary, report)
     if outcome.met is False:
         raise GateFailed(
             f"the criterion is not met: {outcome.score:.4f} of {outcome.float_score:.4f} in float",
             hint=f"the best model that was found is in {output}; a larger budget goes on from there",
         )
+    failed = summary.get("behaviour", {}).get("failed", [])
+    if failed:
+        raise GateFailed("the quantized model misses its criteria: " + "; ".join(failed))
 
 
 def _settings(
@@ -79,6 +93,39 @@ def _settings(
         known = given.get("accuracy", {"metric": "accuracy"})
         given["accuracy"] = {**known, "data": evaluation}
     return Config.from_dict(given)
+
+
+def _judge(
+    model: Path,
+    output: Path,
+    settings: Config,
+    outcome: Outcome,
+    report: Path | None,
+    slices: Path | None,
+    criterion: Path | None,
+) -> dict[str, Any]:
+    """The behaviour report on the evaluation data, else the calibration data, else random inputs."""
+    from fuseline.engine.model import Model
+    from fuseline.tools.quantizer.criteria import load_criteria
+    from fuseline.tools.quantizer.data import batches_of, made_up
+    from fuseline.tools.quantizer.judge import judge, load_slices
+    from fuseline.tools.quantizer.report import write_report
+
+    plain = Model.load(model)
+    source = (settings.accuracy.data if settings.accuracy else None) or settings.calibration.data
+    batches = batches_of(source, plain, batch_size=16) if source else made_up(plain)
+    made = judge(
+        model,
+        output,
+        batches,
+        config=settings,
+        slices=load_slices(slices) if slices else None,
+        criteria=load_criteria(criterion) if criterion else None,
+        left=outcome.left.products,
+    )
+    if report is not None:
+        write_report(report, made)
+    return made
 
 
 def _progress() -> Progress | None:
@@ -109,7 +156,7 @@ def _summary(outcome: Outcome, output: Path) -> dict[str, Any]:
     }
 
 
-def _print(outcome: Outcome, summary: dict[str, Any]) -> None:
+def _print(outcome: Outcome, summary: dict[str, Any], report: Path | None) -> None:
     console.print(f"target {outcome.target}", markup=False)
     left = outcome.left.products
     for name, reason in list(left.items())[:_SHOWN]:
@@ -122,6 +169,6 @@ def _print(outcome: Outcome, summary: dict[str, Any]) -> None:
     score = "" if outcome.score is None else f"; {outcome.score:.4f} ({outcome.float_score:.4f} in float)"
     console.print(
         f"{outcome.left.quantized} nodes quantized, weights {outcome.size_ratio:.2f}× the size{score}; "
-        f"wrote {summary['output']}",
+        f"wrote {summary['output']}" + (f" and {report}" if report else ""),
         markup=False,
     )

@@ -35,8 +35,12 @@ class Weights:
     """Weights with fewer elements stay in float."""
     bits: Literal[4, 8] = 4
     """For mode weight-only."""
-    block: int = 32
+    block: Literal[16, 32, 64, 128, 256] = 32
     """For mode weight-only: how many weights of a column share a scale."""
+    symmetric_blocks: bool = False
+    """For mode weight-only: blocks without zero points."""
+    accuracy_level: Literal[0, 1, 4] = 0
+    """For mode weight-only: products computed as the runtime likes, in float32, or in int8."""
     method: Literal["rtn", "gptq", "awq"] = "rtn"
     """For mode weight-only: how they are rounded."""
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from fuseline.engine.constants import is_constant
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.quantization.products import PRODUCTS, operator_of
+from fuseline.engine.quantization.products import PRODUCTS, Product, operator_of, product_of
 from fuseline.engine.quantization.targets import Target, target
 from fuseline.passes.cleanup.deduplicate_initializers import DeduplicateInitializers
+from fuseline.passes.cleanup.merge_casts import MergeCasts
 from fuseline.passes.cleanup.remove_unused import RemoveUnused
+from fuseline.passes.quantization.convert_precision import ConvertPrecision
 from fuseline.passes.quantization.quantize_dynamic import QuantizeDynamic
 from fuseline.passes.quantization.quantize_embeddings import QuantizeEmbeddings
 from fuseline.passes.quantization.quantize_qdq import EVERYTHING, QuantizeQdq
 from fuseline.passes.quantization.quantize_static import QuantizeStatic
+from fuseline.passes.quantization.quantize_weights import QuantizeWeights
+from fuseline.passes.quantization.scale_salient import ScaleSalient
 from fuseline.passes.quantization.smooth_activations import SmoothActivations
 from fuseline.tools.quantizer.config import Config
 
@@ -46,12 +50,21 @@ class Plan:
         chosen = self.config.pipeline or ("inference" if self.format == "fused" else "quantize-prepare")
         return "infer-shapes" if chosen == "skip" else chosen
 
+    @property
+    def disabled(self) -> tuple[str, ...]:
+        """Passes of the preparation that would hide what is to be quantized."""
+        return ("fuse-packed-attention",) if self.mode == "weight-only" else ()
+
     def pipeline(self, table: str) -> Pipeline:
-        """The passes that quantize."""
+        """The passes that quantize; `table` is the calibration table, or the file of moments."""
+        if self.mode in ("float16", "bfloat16"):
+            return Pipeline.of(self._float(), MergeCasts(), RemoveUnused())
         steps: list[Pass] = []
         if "Gather" in self.operators and not self.config.activations.outputs:
             steps.append(QuantizeEmbeddings(exclude=self.exclude, smallest=self.config.weights.smallest))
-        if self.format == "qdq":
+        if self.mode == "weight-only":
+            steps.extend(self._weight_only(table))
+        elif self.format == "qdq":
             steps.append(QuantizeQdq(**self._qdq_options(table), exclude=self.exclude))
         elif self.mode == "dynamic":
             steps.append(QuantizeDynamic(exclude=self.exclude, **self._integer_options()))
@@ -93,6 +106,20 @@ class Plan:
             return replace(self, exclude=self.exclude, dynamic_nodes=chosen)
         return replace(self, exclude=(*self.exclude, *chosen))
 
+    @property
+    def needs_moments(self) -> bool:
+        """Whether weights are rounded with regard to the data."""
+        return self.mode == "weight-only" and self.config.weights.method != "rtn"
+
+    def widths(self, model: Model) -> dict[str, int]:
+        """The activations of products in the main graph, with their number of channels."""
+        found: dict[str, int] = {}
+        for node in model.graph:
+            product = product_of(model, node)
+            if isinstance(product, Product) and product.kind == "matrix" and product.activation.name:
+                found[product.activation.name] = len(product.matrix())
+        return found
+
     def to_calibrate(self, model: Model) -> list[str]:
         """The values of the main graph whose ranges static quantization asks for."""
         if self.mode != "static":
@@ -117,6 +144,37 @@ class Plan:
 
     def _products(self) -> tuple[str, ...]:
         return tuple(o for o in self.operators if o in _PRODUCTS)
+
+    def _float(self) -> Pass:
+        chosen: Literal["float16", "bfloat16"] = "float16" if self.mode == "float16" else "bfloat16"
+        return ConvertPrecision(to=chosen, allow=self.config.operators, exclude=self.exclude)
+
+    def _weight_only(self, moments: str) -> list[Pass]:
+        weights = self.config.weights
+        steps: list[Pass] = []
+        if weights.method == "awq":
+            steps.append(
+                ScaleSalient(
+                    moments=moments,
+                    block=weights.block,
+                    symmetric=weights.symmetric_blocks,
+                    exclude=self.exclude,
+                )
+            )
+        method: Literal["rtn", "gptq"] = "gptq" if weights.method == "gptq" else "rtn"
+        steps.append(
+            QuantizeWeights(
+                bits=weights.bits,
+                block=weights.block,
+                method=method,
+                moments=moments if method == "gptq" else "",
+                accuracy_level=weights.accuracy_level,
+                smallest=weights.smallest,
+                symmetric=weights.symmetric_blocks,
+                exclude=self.exclude,
+            )
+        )
+        return steps
 
     def _static(self, table: str) -> Pass:
         exclude = (*self.exclude, *self.dynamic_nodes)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fuseline.engine.calibration import CalibrationTable, calibrate
+from fuseline.engine.calibration.moments import save_moments, second_moments
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.manager import Result
 from fuseline.engine.model import Model
@@ -34,20 +36,22 @@ class Workshop:
     fallback: Batches | None = None
 
     def __post_init__(self) -> None:
-        self._prepared: dict[tuple[str, float | None], Model] = {}
+        self._prepared: dict[tuple[Any, ...], Model] = {}
 
     def forget(self) -> None:
         """Remove what an earlier run of another model or configuration has left in the folder."""
         for stale in (*self.folder.glob("calibration-*.json"), *self.folder.glob("sensitivity-*.json")):
             stale.unlink()
-        (self.folder / "channels.json").unlink(missing_ok=True)
+        for name in ("channels.json", "moments.npz"):
+            (self.folder / name).unlink(missing_ok=True)
 
     def prepared(self, plan: Plan) -> Model:
         """The float model behind the pipeline that the plan wants first, smoothed if it wants that too."""
         smooth = plan.config.activations.smooth if plan.mode == "static" else None
-        key = (plan.preparation, smooth)
+        key = (plan.preparation, plan.disabled, smooth)
         if key not in self._prepared:
-            made = Pipeline.resolve(plan.preparation).run(self.source).model
+            disabled = [d for d in plan.disabled if d in _names(plan.preparation)]
+            made = Pipeline.resolve(plan.preparation).run(self.source, disable=disabled).model
             if smooth is not None:
                 channels = self._calibrated(plan, made, "channels.json", channels=True)
                 smoothing = plan.smoothing(str(channels))
@@ -57,7 +61,9 @@ class Workshop:
         return self._prepared[key]
 
     def table_of(self, plan: Plan) -> str:
-        """The calibration table of a static plan, made on first use; nothing for a dynamic one."""
+        """The calibration table of a static plan, or the moments of one for weights, made on first use."""
+        if plan.needs_moments:
+            return str(self._moments(plan))
         if plan.mode != "static":
             return ""
         name = f"calibration-{plan.format}{'-outputs' if plan.config.activations.outputs else ''}"
@@ -92,9 +98,25 @@ class Workshop:
         table.save(path)
         return path
 
+    def _moments(self, plan: Plan) -> Path:
+        path = self.folder / "moments.npz"
+        if not path.exists():
+            if self.calibration is None:
+                raise FuselineError(
+                    f"rounding by {plan.config.weights.method} needs calibration data",
+                    hint="give calibration: data (an .npz of inputs), or use method: rtn",
+                )
+            model = self.prepared(plan)
+            save_moments(path, second_moments(model, self.calibration.inputs, plan.widths(model)))
+        return path
+
     def _check(self, table: CalibrationTable, values: list[str], path: Path) -> None:
         if values and not any(v in table for v in values):
             raise FuselineError(
                 f"the calibration table {path} knows none of the model's {len(values)} values",
                 hint="it is of another model or another pipeline; remove it to calibrate again",
             )
+
+
+def _names(pipeline: str) -> set[str]:
+    return {p.name for p in Pipeline.resolve(pipeline).passes()}
