@@ -28,7 +28,7 @@ EFFECTS = (
     Operator(name="Loop", traits=Trait.STATEFUL, feeds={0: 3, 1: True}, gradient=_UNROLL),
     Operator(name="Scan", traits=Trait.STATEFUL, gradient=_UNROLL),
     Operator(name="SequenceMap", traits=Trait.STATEFUL),
-    Operator(name="QuantizeLinear", traits=_STORED),
+    Operator(name="QuantizeLinear", traits=_STORED | Trait.ROUNDS),
     Operator(name="DequantizeLinear", traits=_STORED),
-    Operator(name="DynamicQuantizeLinear", traits=_STORED),
+    Operator(name="DynamicQuantizeLinear", traits=_STORED | Trait.ROUNDS),
 )  # fmt: skip

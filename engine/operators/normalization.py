@@ -19,10 +19,12 @@ def _normalization(name: str, **more: Any) -> Operator:
 
 
 NORMALIZATION = (
-    _normalization("LayerNormalization", gradient=BUILT_IN, positions=positions.normalization),
+    _normalization("LayerNormalization", affine=(1, 2), gradient=BUILT_IN, positions=positions.normalization),
     # ONNX Runtime's own, in ONNX's domain.
-    _normalization("SimplifiedLayerNormalization", gradient=BUILT_IN, positions=positions.normalization),
-    _normalization("RMSNormalization"),
+    _normalization(
+        "SimplifiedLayerNormalization", affine=(1,), gradient=BUILT_IN, positions=positions.normalization
+    ),
+    _normalization("RMSNormalization", affine=(1,)),
     _normalization("BatchNormalization", gradient=Prepared("resolve-batch-norm"), cost=costs.per_element(4)),
     _normalization("GroupNormalization", gradient=Prepared()),
     _normalization("InstanceNormalization", gradient=Prepared(), shape=rules.same),

@@ -38,6 +38,7 @@ class Trait(enum.Flag):
     STATEFUL = enum.auto()  # changes its inputs, or runs a graph: neither merged nor folded
     DISCRETE = enum.auto()  # no gradient flows through it at all
     STORAGE = enum.auto()  # a deliberate choice of how numbers are stored; folding would undo it
+    ROUNDS = enum.auto()  # rounds activations to steps, so that a model with it answers in steps
     TRAINING = enum.auto()  # only ONNX Runtime's training build has it
 
 
@@ -82,6 +83,8 @@ class Operator:
     gradient: Gradient = field(default_factory=NoGradient)
     in_place: tuple[int, ...] = ()
     """Inputs whose memory the first output may take over."""
+    affine: tuple[int, ...] = ()
+    """Inputs that scale (and then shift) each channel of the first output: one number a channel."""
     quantizable: tuple[int, ...] = ()
     """Inputs that may be 8-bit integers in a quantized counterpart."""
     ratio: int | None = None
@@ -92,7 +95,7 @@ class Operator:
     """Parameter → (input, first opset in which it is that input and no longer an attribute)."""
 
     types: Mapping[str, frozenset[ir.DataType]] = field(default_factory=dict)
-    """Runtime → element types of the first input, where the measured facts do not have the operator."""
+    """Runtime → element types it computes in, where the measured facts do not have the operator."""
     declared: onnx.defs.OpSchema | None = None
     """The schema of an operator that ONNX does not define, or not in every opset that has a kernel."""
     library: Callable[[], Path | None] | None = None
@@ -119,7 +122,10 @@ class Operator:
         return {name: index if opset >= since else None for name, (index, since) in self.moved.items()}
 
     def supports(self, dtype: ir.DataType | None, runtime: str = support.TRAINING, opset: int = 0) -> bool:
-        """Whether a runtime has a kernel for first inputs of this element type (opset 0: the newest)."""
+        """Whether a runtime has a kernel that computes in this element type (opset 0: the newest).
+
+        It is the type of the first input that has a choice: of x in Where(condition, x, y).
+        """
         found = support.element_types(runtime, self.qualified, opset)
         known = self.types.get(runtime) if found is None else found
         return known is None or dtype in known

@@ -6,7 +6,7 @@ from typing import Any
 
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN, NoGradient
-from fuseline.engine.operators.operator import Operator
+from fuseline.engine.operators.operator import Operator, Trait
 from fuseline.engine.shapes import rules, rules_nn
 
 __all__ = ["PRODUCTS"]
@@ -34,8 +34,8 @@ PRODUCTS = (
     Operator(name="Einsum", gradient=NoGradient("write it as a product of two operands")),
     Operator(name="MatMulInteger", cost=costs.matmul),
     Operator(name="ConvInteger", cost=costs.convolution),
-    Operator(name="QLinearMatMul", cost=costs.nothing),
-    Operator(name="QLinearConv", cost=costs.nothing),
+    Operator(name="QLinearMatMul", traits=Trait.ROUNDS, cost=costs.nothing),
+    Operator(name="QLinearConv", traits=Trait.ROUNDS, cost=costs.nothing),
     _pooling("AveragePool", window=True, gradient=BUILT_IN),
     _pooling("MaxPool", window=True, gradient=BUILT_IN),
     _pooling("LpPool", window=True),

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.operators.operator import Operator, Trait
 
-__all__ = ["libraries", "lookup", "record", "records", "register"]
+__all__ = ["forget", "libraries", "lookup", "record", "records", "register"]
 
 _records: dict[tuple[str, str], Operator] = {}
 
@@ -28,6 +28,12 @@ def register(*operators: Operator) -> None:
                 hint="give one of them a domain of its own",
             )
         _records[key] = operator
+
+
+def forget(operator: Operator) -> None:
+    """Take back a registration, as a plugin that is unloaded must."""
+    if _records.get((operator.domain, operator.name)) is operator:
+        del _records[operator.domain, operator.name]
 
 
 def lookup(domain: str, op_type: str) -> Operator | None:

@@ -68,7 +68,6 @@ class Signature:
         return self.outputs[-1] if self.outputs and self.outputs[-1].variadic else None
 
 
-@functools.lru_cache(maxsize=4096)
 def signature(domain: str, op_type: str, version: int) -> Signature | None:
     """The operator as it is in a version of its domain (0: the newest); None if it does not exist there."""
     operator = lookup(domain, op_type)
@@ -125,6 +124,7 @@ def _domains() -> set[str]:
     return {domain for domain, _ in (*_history(), *_recorded())}
 
 
+@functools.lru_cache(maxsize=4096)
 def _read(schema: onnx.defs.OpSchema) -> Signature:
     attributes = schema.attributes
     return Signature(

@@ -1,7 +1,8 @@
 """Which element types the runtimes' kernels take: measured, by loading one node after the other.
 
 `tools/campaigns/operator_types.py` writes `support.json`: for each runtime and operator the element types of
-the first input, from one opset version of the operator to the next.
+the first input that has a choice, from one opset version of the operator to the next. float16 counts where
+the runtime casts it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib import resources
 
 import onnx_ir as ir
 
-__all__ = ["STOCK", "TRAINING", "element_types", "has_kernel"]
+__all__ = ["STOCK", "TRAINING", "element_types"]
 
 TRAINING = "training"
 """ONNX Runtime 1.19.2 with training, on the CPU."""
@@ -21,18 +22,12 @@ STOCK = "stock"
 
 
 def element_types(runtime: str, operator: str, opset: int = 0) -> frozenset[ir.DataType] | None:
-    """What first inputs may hold in an opset (0: the newest); None where the operator was not measured."""
+    """What it computes in, in an opset (0: the newest); None where the operator was not measured."""
     versions = _measured(runtime).get(operator)
     if versions is None:
         return None
     holding = [since for since in versions if not opset or since <= opset]
     return versions[max(holding)] if holding else frozenset()
-
-
-def has_kernel(runtime: str, operator: str) -> bool | None:
-    """Whether the runtime has the operator for any type; None where it was not measured."""
-    versions = _measured(runtime).get(operator)
-    return None if versions is None else any(versions.values())
 
 
 @functools.cache

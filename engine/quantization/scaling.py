@@ -13,6 +13,7 @@ from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.naming import fresh_name
 from fuseline.engine.nodes import attribute
+from fuseline.engine.operators import record
 from fuseline.engine.quantization.products import Product, operator_of
 
 __all__ = ["scale_channels"]
@@ -20,16 +21,6 @@ __all__ = ["scale_channels"]
 Array = npt.NDArray[Any]
 _EVERYTHING = 1 << 62
 
-# Operator → the inputs that scale and shift each channel of its first output.
-_NORMS = {
-    "LayerNormalization": (1, 2),
-    "SimplifiedLayerNormalization": (1,),
-    "RMSNormalization": (1,),
-    "com.microsoft::SimplifiedLayerNormalization": (1,),
-    "com.microsoft::SkipLayerNormalization": (2, 3),
-    "com.microsoft::SkipSimplifiedLayerNormalization": (2,),
-    "com.microsoft::EmbedLayerNormalization": (5, 6),
-}
 _ATTENTION = "com.microsoft::Attention"
 
 
@@ -48,8 +39,9 @@ def scale_channels(
     producer = value.producer()
     operator = operator_of(producer) if producer is not None else "an input"
     if producer is not None and value.index() == 0:
-        if operator in _NORMS:
-            return _through_norm(model, producer, _NORMS[operator], products, factors)
+        known = record(producer)
+        if known is not None and known.affine:
+            return _through_norm(model, producer, known.affine, products, factors)
         if operator == _ATTENTION:
             return _through_attention(model, producer, products, factors)
     return f"{value.name!r} comes from {operator}, into which no factor folds"

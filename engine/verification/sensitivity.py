@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuseline.engine.model import Model
+from fuseline.engine.operators import Trait, record
 
 __all__ = ["QUANTIZED_NUDGE", "Slack", "nudged", "quantizes", "slack_of"]
 
@@ -24,14 +25,6 @@ QUANTIZED_NUDGE = 1e-4
 """The part by which the inputs of a quantized model are moved: enough to bring numbers that lie close to the
 border of a step over it."""
 
-_ROUNDING = {
-    "QuantizeLinear",
-    "DynamicQuantizeLinear",
-    "QLinearMatMul",
-    "QLinearConv",
-    "DynamicQuantizeMatMul",
-}
-
 # One element may move a few times as far as it was seen to; another, as far as the worst that was seen.
 _ELEMENT_FACTOR = 16.0
 _TENSOR_FACTOR = 2.0
@@ -39,7 +32,8 @@ _TENSOR_FACTOR = 2.0
 
 def quantizes(model: Model) -> bool:
     """Whether the model rounds activations to steps, so that it answers in steps itself."""
-    return any(node.op_type in _ROUNDING and node.domain in ("", "com.microsoft") for node in model.nodes())
+    found = (record(node) for node in model.nodes())
+    return any(operator is not None and operator.has(Trait.ROUNDS) for operator in found)
 
 
 def nudged(feeds: Mapping[str, Array], relative: float, seed: int) -> dict[str, Array]:

@@ -20,7 +20,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-__all__ = ["main"]
+__all__ = ["decoded", "loads", "main", "probes"]
 
 _OLDEST, _NEWEST = 7, 21
 _IR_VERSION = 10
@@ -45,10 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "probes.json"
-        probes = list(_probes())
-        file.write_text(json.dumps(probes))
+        asked = list(probes())
+        file.write_text(json.dumps(asked))
         found = {
-            name: _collected(probes, _run(python, file, len(probes)))
+            name: _collected(asked, _run(python, file, len(asked)))
             for name, python in (("training", sys.executable), ("stock", environment(options.stock)))
         }
     options.output.write_text(_text(found))
@@ -75,10 +75,14 @@ def _answer(probes: list[dict[str, Any]]) -> None:
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level, settings.intra_op_num_threads = 4, 1
     for probe in probes:
-        print(json.dumps(_loads(onnxruntime, settings, base64.b64decode(probe["model"]))), flush=True)
+        print(json.dumps(loads(onnxruntime, settings, decoded(probe))), flush=True)
 
 
-def _loads(onnxruntime: Any, settings: Any, model: bytes) -> bool | None:
+def decoded(probe: dict[str, Any]) -> bytes:
+    return base64.b64decode(probe["model"])
+
+
+def loads(onnxruntime: Any, settings: Any, model: bytes) -> bool | None:
     """None where the model is refused for another reason than its operator and types."""
     try:
         onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
@@ -122,7 +126,7 @@ def _text(found: dict[str, dict[str, dict[int, list[str]]]]) -> str:
 # -- probes
 
 
-def _probes() -> Iterator[dict[str, Any]]:
+def probes() -> Iterator[dict[str, Any]]:
     from fuseline.engine.operators import records
 
     standard = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "" and not s.deprecated]

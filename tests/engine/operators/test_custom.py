@@ -1,0 +1,98 @@
+"""An operator of one's own, declared once: every part of the project knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from fuseline import Model, Pipeline
+from fuseline.engine.errors import FuselineError
+from fuseline.engine.operators import Trait, custom, libraries, lookup, record, register
+from fuseline.engine.operators.registry import forget
+from fuseline.engine.shapes.dims import dims_of
+
+SWISH = custom(
+    "test.own",
+    "ScaledSwish",
+    "x, shift?",
+    "y",
+    attributes={"scale": 1.0},
+    shape="x",
+    reference=lambda x, scale: scale * x / (1 + np.exp(-x)),
+    library=lambda: None,
+)
+TEXT = """
+<ir_version: 9, opset_import: ["" : 18, "test.own" : 1]>
+g (float[N,2] x) => (float[N,2] y) <float[2] w = {0, 1}> {
+  a = test.own.ScaledSwish <scale = 2.0> (x)
+  b = test.own.ScaledSwish <scale = 2.0> (x)
+  c = test.own.ScaledSwish <scale = 4.0> (w)
+  d = Add(a, b)
+  y = Add(d, c)
+}
+"""
+
+
+@pytest.fixture
+def known() -> Iterator[None]:
+    register(SWISH)
+    yield
+    forget(SWISH)
+
+
+@pytest.mark.usefixtures("known")
+def test_every_pass_knows_it() -> None:
+    model = Model.from_text(TEXT)
+    pipeline = Pipeline.parse("infer-shapes,fold-constants,eliminate-common-subexpressions,remove-unused")
+    made = pipeline.run(model).model
+    [swish] = [n for n in made.nodes() if n.op_type == "ScaledSwish"]
+    assert dims_of(swish.outputs[0]) == ("N", 2)
+    assert swish.outputs[0].dtype == ir.DataType.FLOAT
+    folded = made.graph.initializers["c"].const_value
+    assert folded is not None
+    np.testing.assert_allclose(folded.numpy(), [0, 4 / (1 + np.exp(-1))])
+
+
+def test_unknown_operators_are_left_alone() -> None:
+    model = Model.from_text(TEXT)
+    made = Pipeline.parse("fold-constants,eliminate-common-subexpressions,remove-unused").run(model).model
+    assert sum(n.op_type == "ScaledSwish" for n in made.nodes()) == 3
+
+
+@pytest.mark.usefixtures("known")
+def test_twice_is_an_error() -> None:
+    with pytest.raises(FuselineError, match=r"test\.own::ScaledSwish is registered twice"):
+        register(SWISH)
+
+
+def test_a_random_operator_is_not_merged() -> None:
+    noise = custom("test.own", "Noise", "x", "y", shape="x", traits=Trait.RANDOM)
+    assert not noise.pure
+
+
+def test_libraries_that_exist_reach_every_session(tmp_path: Path) -> None:
+    built = tmp_path / "libown.so"
+    operator = custom("test.own", "Native", "x, i: int64", "y", library=built)
+    register(operator)
+    try:
+        assert built not in libraries()
+        built.touch()
+        assert built in libraries()
+    finally:
+        forget(operator)
+
+
+def test_a_wrong_shape_is_named() -> None:
+    with pytest.raises(FuselineError, match="shape of 'z', which is no input of it"):
+        custom("test.own", "Bad", "x", "y", shape="z")
+    with pytest.raises(FuselineError, match="needs a domain of its own"):
+        custom("", "Bad", "x", "y")
+
+
+def test_both_names_of_the_standard_domain() -> None:
+    assert lookup("ai.onnx", "Add") is lookup("", "Add") is not None
+    assert record(ir.node("NoSuchOperator", [])) is None
