@@ -23,11 +23,9 @@ STOCK = "stock"
 
 def element_types(runtime: str, operator: str, opset: int = 0) -> frozenset[ir.DataType] | None:
     """What it computes in, in an opset (0: the newest); None where the operator was not measured."""
-    versions = _measured(runtime).get(operator)
-    if versions is None:
-        return None
+    versions = _measured(runtime).get(operator, {})
     holding = [since for since in versions if not opset or since <= opset]
-    return versions[max(holding)] if holding else frozenset()
+    return versions[max(holding)] if holding else None
 
 
 @functools.cache
