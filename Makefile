@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-without-kernels test-slow sanitize lint format clean bench bench-simplify bench-kernels \
-        bench-training bench-fusions bench-inference bench-finetune conformance third-party coverage-models stock-runtime \
+        bench-training bench-fusions bench-inference bench-finetune bench-quantize conformance third-party coverage-models stock-runtime \
         stock-inference stock-export large-export distributed kill-resume fuzz fuzz-parsers
 
 help:  ## Show this list
@@ -92,6 +92,12 @@ bench-inference: $(VENV)/.rivals  ## Latency of optimised models
 
 bench-finetune: $(VENV)/.data  ## Fine-tuning on real text against the stock Trainer
 	$(RUN) fuseline.tools.benchmarks.finetune
+
+bench-quantize: $(VENV)/.data  ## Quantized models: accuracy on real text, then latency against the peers
+	$(RUN) fuseline.tools.benchmarks.quantize_accuracy --tuner
+	$(RUN) fuseline.tools.benchmarks.language_model
+	$(RUN) fuseline.tools.benchmarks.quantize_memory
+	$(RUN) fuseline.tools.benchmarks.quantize
 
 conformance: env  ## The onnx node cases through the inference pipeline
 	$(RUN) fuseline.tools.conformance
