@@ -9,9 +9,8 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-without-kernels test-slow sanitize lint format clean bench bench-simplify bench-kernels \
-        bench-training bench-fusions bench-inference bench-finetune bench-quantize conformance third-party coverage-models stock-runtime \
-        stock-inference stock-export large-export distributed kill-resume fuzz fuzz-parsers
+# No target is a file.
+.PHONY: $(shell sed -nE "s/^([a-z-]+):.*/\1/p" $(MAKEFILE_LIST))
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -100,25 +99,25 @@ bench-quantize: $(VENV)/.data  ## Quantized models: accuracy on real text, then 
 	$(RUN) fuseline.tools.benchmarks.quantize
 
 conformance: env  ## The onnx node cases through the inference pipeline
-	$(RUN) fuseline.tools.conformance
+	$(RUN) fuseline.tools.campaigns.conformance
 
 third-party: env  ## Third-party models through the inference pipeline, verified
-	$(RUN) fuseline.tools.third_party
+	$(RUN) fuseline.tools.campaigns.third_party
 
 coverage-models: env  ## Export and gradients of every architecture; writes docs/coverage.md
-	$(RUN) fuseline.tools.coverage_models
+	$(RUN) fuseline.tools.campaigns.coverage_models
 
 stock-runtime: env  ## The same training graph on the newest stock onnxruntime, in an environment of its own
-	$(RUN) fuseline.tools.stock_runtime
+	$(RUN) fuseline.tools.campaigns.stock_runtime
 
 stock-inference: env  ## Optimised models on the newest stock onnxruntime, in an environment of its own
-	$(RUN) fuseline.tools.stock_inference --zoo
+	$(RUN) fuseline.tools.campaigns.stock_inference --zoo
 
 stock-export: env  ## Inference exports on the newest stock onnxruntime, against torch
-	$(RUN) fuseline.tools.stock_export
+	$(RUN) fuseline.tools.campaigns.stock_export
 
 large-export: env  ## Export a model over 2 GB and print the peak memory
-	$(RUN) fuseline.tools.large_export
+	$(RUN) fuseline.tools.campaigns.large_export
 
 distributed: env  ## Two processes against one: DDP and DeepSpeed ZeRO-1
 	$(RUN) fuseline.tools.campaigns.distributed
@@ -133,6 +132,12 @@ fuzz-parsers: env  ## Broken files of every kind that is read (SEED=, COUNT=)
 
 kill-resume: env  ## Twenty kills, twenty resumes, twenty identical results
 	$(RUN) fuseline.tools.campaigns.kill_resume
+
+replay-record: env  ## Record what the ready pipelines make of every model (folder: FUSELINE_REPLAY)
+	$(RUN) fuseline.tools.campaigns.replay record
+
+replay: env  ## Compare what the pipelines make of every model with the record
+	$(RUN) fuseline.tools.campaigns.replay compare --explain
 
 clean:  ## Remove the environment and build products
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

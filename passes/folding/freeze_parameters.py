@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from fuseline.engine.model import Model
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["FreezeParameters"]
@@ -14,8 +12,8 @@ __all__ = ["FreezeParameters"]
 class FreezeParameters(Pass):
     """trainable parameters → constants, so that an inference pipeline may fold them"""
 
-    name: ClassVar[str] = "freeze-parameters"
-    phase: ClassVar[Phase] = "inference"
+    name = "freeze-parameters"
+    phase = "inference"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         for parameter in [p.name for p in model.parameters if p.trainable]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
@@ -15,8 +13,8 @@ __all__ = ["CollapseMaskGather"]
 class CollapseMaskGather(Fusion):
     """GatherND(mask, every pair of row and column) → Unsqueeze(mask)"""
 
-    name: ClassVar[str] = "collapse-mask-gather"
-    produces: ClassVar[tuple[str, ...]] = ("Unsqueeze",)
+    name = "collapse-mask-gather"
+    produces = ("Unsqueeze",)
 
     def match(
         self, op: Op, mask: Term, rows: Term, columns: Term, to_rows: Term, to_columns: Term, axes: Term

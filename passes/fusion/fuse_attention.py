@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.attention import HEADS_LAST, AttentionFusion, total_scale
@@ -19,10 +16,10 @@ __all__ = ["FuseAttention"]
 class FuseAttention(AttentionFusion):
     """Softmax(q·kᵀ·scale+bias+mask)·v → com.microsoft.MultiHeadAttention(q, k, v, mask, bias)"""
 
-    name: ClassVar[str] = "fuse-attention"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-attention-training"
-    produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
+    name = "fuse-attention"
+    phase = "inference"
+    counterpart = "fuse-attention-training"
+    produces = ("MultiHeadAttention",)
 
     def check(
         self, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int, context: Context

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.values import broadcasts_last, content
@@ -18,10 +15,10 @@ __all__ = ["FuseAttentionBias"]
 class FuseAttentionBias(Fusion):
     """MultiHeadAttention(q+b₁, k+b₂, v+b₃) → com.microsoft.MultiHeadAttention(q, k, v, biases)"""
 
-    name: ClassVar[str] = "fuse-attention-bias"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-qkv-training"
-    produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
+    name = "fuse-attention-bias"
+    phase = "inference"
+    counterpart = "fuse-qkv-training"
+    produces = ("MultiHeadAttention",)
 
     def match(
         self,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 
@@ -19,9 +16,9 @@ class FuseAttentionPast(Fusion):
     The joined keys and values become outputs of the operator: without them, the kernel ignores the past.
     """
 
-    name: ClassVar[str] = "fuse-attention-past"
-    phase: ClassVar[Phase] = "inference"
-    produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
+    name = "fuse-attention-past"
+    phase = "inference"
+    produces = ("MultiHeadAttention",)
 
     def match(
         self, op: Op, q: Term, k: Term, v: Term, past_keys: Term, past_values: Term, bias: Term | None = None

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseAttentionScale"]
@@ -15,10 +12,10 @@ __all__ = ["FuseAttentionScale"]
 class FuseAttentionScale(Fusion):
     """MultiHeadAttention(q·c, k, v) → com.microsoft.MultiHeadAttention<scale·c>(q, k, v)"""
 
-    name: ClassVar[str] = "fuse-attention-scale"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-attention-training"
-    produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
+    name = "fuse-attention-scale"
+    phase = "inference"
+    counterpart = "fuse-attention-training"
+    produces = ("MultiHeadAttention",)
 
     def match(self, op: Op, q: Term, factor: Term, scale: Term, *rest: Term) -> Term:
         return op.MultiHeadAttention(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.attention import HEADS_LAST, AttentionFusion, total_scale
@@ -25,9 +23,9 @@ class FuseAttentionTraining(AttentionFusion):
     The mask gets no gradient; what is added to the scores and depends on a parameter goes in as bias.
     """
 
-    name: ClassVar[str] = "fuse-attention-training"
-    phase: ClassVar[Phase] = "pre-gradient"
-    produces: ClassVar[tuple[str, ...]] = ("FusedAttention",)
+    name = "fuse-attention-training"
+    phase = "pre-gradient"
+    produces = ("FusedAttention",)
 
     def check(
         self, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int, context: Context

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.dropout import dropout_inputs
@@ -19,9 +16,9 @@ __all__ = ["FuseBiasDropoutAddTraining"]
 class FuseBiasDropoutAddTraining(Fusion):
     """Dropout(x+bias)+residual → fuseline.FusedBiasDropoutAdd, which stores no mask"""
 
-    name: ClassVar[str] = "fuse-bias-dropout-add-training"
-    phase: ClassVar[Phase] = "pre-gradient"
-    produces: ClassVar[tuple[str, ...]] = ("FusedBiasDropoutAdd",)
+    name = "fuse-bias-dropout-add-training"
+    phase = "pre-gradient"
+    produces = ("FusedBiasDropoutAdd",)
 
     def match(self, op: Op, x: Term, bias: Term, ratio: Term, training: Term, residual: Term) -> Term:
         inner = op.one_of(op.Add(x, bias), x, pick="plain")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.values import broadcasts_last
 
@@ -16,10 +13,10 @@ __all__ = ["FuseBiasGelu"]
 class FuseBiasGelu(Fusion):
     """com.microsoft.Gelu(x+bias) → com.microsoft.BiasGelu(x, bias), FastGelu likewise"""
 
-    name: ClassVar[str] = "fuse-bias-gelu"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-bias-gelu-training"
-    produces: ClassVar[tuple[str, ...]] = ("BiasGelu", "FastGelu")
+    name = "fuse-bias-gelu"
+    phase = "inference"
+    counterpart = "fuse-bias-gelu-training"
+    produces = ("BiasGelu", "FastGelu")
 
     def match(self, op: Op, x: Term, bias: Term) -> Term:
         return op.node(("Gelu", "FastGelu"), op.Add(x, bias), _domain="com.microsoft", _label="gelu")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
 from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fuse_bias_gelu import FuseBiasGelu
@@ -17,10 +14,10 @@ __all__ = ["FuseBiasGeluTraining"]
 class FuseBiasGeluTraining(FuseBiasGelu):
     """com.microsoft.Gelu(x+bias) → fuseline.FusedBiasGelu(x, bias), FastGelu → FusedBiasGeluTanh"""
 
-    name: ClassVar[str] = "fuse-bias-gelu-training"
-    phase: ClassVar[Phase] = "pre-gradient"
-    counterpart: ClassVar[str | None] = None
-    produces: ClassVar[tuple[str, ...]] = ("FusedBiasGelu", "FusedBiasGeluTanh")
+    name = "fuse-bias-gelu-training"
+    phase = "pre-gradient"
+    counterpart = None
+    produces = ("FusedBiasGelu", "FusedBiasGeluTanh")
 
     def replace(self, op: Builder, x: ir.Value, bias: ir.Value, context: Context) -> ir.Value:
         tanh = context.node("gelu").op_type == "FastGelu"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.nodes import attribute, attributes
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseConvActivation"]
@@ -21,9 +18,9 @@ class FuseConvActivation(Fusion):
     Sigmoid, Tanh, LeakyRelu and Clip between constants likewise.
     """
 
-    name: ClassVar[str] = "fuse-conv-activation"
-    phase: ClassVar[Phase] = "inference"
-    produces: ClassVar[tuple[str, ...]] = ("FusedConv",)
+    name = "fuse-conv-activation"
+    phase = "inference"
+    produces = ("FusedConv",)
 
     def match(self, op: Op, x: Term, weight: Term, low: Term, high: Term, bias: Term | None = None) -> Term:
         conv = op.Conv(x, weight, bias, _label="conv")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of, uncapped
 
@@ -16,10 +13,10 @@ __all__ = ["FuseEmbedLayerNorm"]
 class FuseEmbedLayerNorm(Fusion):
     """LayerNormalization(word+segment+position embeddings) → com.microsoft.EmbedLayerNormalization"""
 
-    name: ClassVar[str] = "fuse-embed-layer-norm"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-layer-norm"
-    produces: ClassVar[tuple[str, ...]] = ("EmbedLayerNormalization",)
+    name = "fuse-embed-layer-norm"
+    phase = "inference"
+    counterpart = "fuse-layer-norm"
+    produces = ("EmbedLayerNormalization",)
 
     def match(
         self,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Fusion, Op, Term
@@ -15,8 +13,8 @@ __all__ = ["FuseFastGelu"]
 class FuseFastGelu(Fusion):
     """½·x·(1+Tanh(√(2/π)·(x+0.044715·x³))) → com.microsoft.FastGelu(x)"""
 
-    name: ClassVar[str] = "fuse-fast-gelu"
-    produces: ClassVar[tuple[str, ...]] = ("FastGelu",)
+    name = "fuse-fast-gelu"
+    produces = ("FastGelu",)
 
     def match(self, op: Op, x: Term) -> Term:
         return op.one_of(tanh_gelu(op, x), op.Gelu(x, approximate="tanh"))

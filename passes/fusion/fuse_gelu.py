@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Fusion, Op, Term
@@ -18,8 +16,8 @@ class FuseGelu(Fusion):
     ONNX's own Gelu (opset 20) becomes the same node, whose kernel ONNX Runtime has had for longer.
     """
 
-    name: ClassVar[str] = "fuse-gelu"
-    produces: ClassVar[tuple[str, ...]] = ("Gelu",)
+    name = "fuse-gelu"
+    produces = ("Gelu",)
 
     def match(self, op: Op, x: Term) -> Term:
         return op.one_of(erf_gelu(op, x), op.Gelu(x, approximate="none"))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.nodes import attributes
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseGemmActivation"]
@@ -16,9 +13,9 @@ __all__ = ["FuseGemmActivation"]
 class FuseGemmActivation(Fusion):
     """Relu(Gemm(a, b, c)) → com.microsoft.FusedGemm<activation="Relu">; Sigmoid and Tanh likewise"""
 
-    name: ClassVar[str] = "fuse-gemm-activation"
-    phase: ClassVar[Phase] = "inference"
-    produces: ClassVar[tuple[str, ...]] = ("FusedGemm",)
+    name = "fuse-gemm-activation"
+    phase = "inference"
+    produces = ("FusedGemm",)
 
     def match(self, op: Op, a: Term, b: Term, c: Term | None = None) -> Term:
         return op.node(("Relu", "Sigmoid", "Tanh"), op.Gemm(a, b, c, _label="gemm"), _label="activation")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
@@ -19,8 +17,8 @@ class FuseLayerNorm(Fusion):
     The operator is ONNX's own since opset 17; ONNX Runtime also has it under older ones, to be asked for.
     """
 
-    name: ClassVar[str] = "fuse-layer-norm"
-    produces: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
+    name = "fuse-layer-norm"
+    produces = ("LayerNormalization",)
     any_opset: bool = False
 
     def match(self, op: Op, x: Term, axes: Term, epsilon: Term, scale: Term, bias: Term) -> Term:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Fusion, Op, Term
@@ -14,8 +12,8 @@ __all__ = ["FuseLogSoftmax"]
 class FuseLogSoftmax(Fusion):
     """Log(Softmax(x)) → LogSoftmax(x), which does not underflow"""
 
-    name: ClassVar[str] = "fuse-log-softmax"
-    produces: ClassVar[tuple[str, ...]] = ("LogSoftmax",)
+    name = "fuse-log-softmax"
+    produces = ("LogSoftmax",)
 
     def match(self, op: Op, x: Term, axis: Term) -> Term:
         return op.Log(op.Softmax(x, axis=axis))

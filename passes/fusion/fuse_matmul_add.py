@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Fusion, Op, Term
@@ -19,8 +17,8 @@ class FuseMatmulAdd(Fusion):
     Where a has more than two dimensions a MatMul is left alone: the Reshapes a Gemm needs buy nothing.
     """
 
-    name: ClassVar[str] = "fuse-matmul-add"
-    produces: ClassVar[tuple[str, ...]] = ("Gemm",)
+    name = "fuse-matmul-add"
+    produces = ("Gemm",)
 
     def match(self, op: Op, a: Term, b: Term, c: Term) -> Term:
         return op.Add(op.MatMul(a, b), c)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.nodes import attribute, attributes
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 __all__ = ["FuseMatmulScale"]
@@ -16,9 +13,9 @@ __all__ = ["FuseMatmulScale"]
 class FuseMatmulScale(Fusion):
     """MatMul(a, b)·α or /α → com.microsoft.FusedMatMul<alpha>(a, b)"""
 
-    name: ClassVar[str] = "fuse-matmul-scale"
-    phase: ClassVar[Phase] = "inference"
-    produces: ClassVar[tuple[str, ...]] = ("FusedMatMul",)
+    name = "fuse-matmul-scale"
+    phase = "inference"
+    produces = ("FusedMatMul",)
 
     def match(self, op: Op, a: Term, b: Term, factor: Term, divisor: Term) -> Term:
         product = op.one_of(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.heads import permutation
 
@@ -16,9 +13,9 @@ __all__ = ["FuseMatmulTranspose"]
 class FuseMatmulTranspose(Fusion):
     """MatMul(a, Transpose(b)) of the last two axes → com.microsoft.FusedMatMul<transB=1>(a, b)"""
 
-    name: ClassVar[str] = "fuse-matmul-transpose"
-    phase: ClassVar[Phase] = "inference"
-    produces: ClassVar[tuple[str, ...]] = ("FusedMatMul",)
+    name = "fuse-matmul-transpose"
+    phase = "inference"
+    produces = ("FusedMatMul",)
 
     def match(self, op: Op, a: Term, b: Term) -> Term:
         left, right = (

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.nodes import attributes
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of, equal
 from fuseline.passes.fusion.fragments.linear import linear
@@ -23,10 +20,10 @@ class FusePackedAttention(Fusion):
     Also of the three parts of one projection.
     """
 
-    name: ClassVar[str] = "fuse-packed-attention"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-qkv-training"
-    produces: ClassVar[tuple[str, ...]] = ("Attention",)
+    name = "fuse-packed-attention"
+    phase = "inference"
+    counterpart = "fuse-qkv-training"
+    produces = ("Attention",)
 
     def match(
         self,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.packed import check_heads, packed_attention
@@ -17,9 +14,9 @@ __all__ = ["FusePackedAttentionTraining"]
 class FusePackedAttentionTraining(Fusion):
     """FusedAttention of the three parts of a Split → fuseline.FusedAttentionPacked of the whole"""
 
-    name: ClassVar[str] = "fuse-packed-attention-training"
-    phase: ClassVar[Phase] = "pre-gradient"
-    produces: ClassVar[tuple[str, ...]] = ("FusedAttentionPacked",)
+    name = "fuse-packed-attention-training"
+    phase = "pre-gradient"
+    produces = ("FusedAttentionPacked",)
 
     def match(
         self,

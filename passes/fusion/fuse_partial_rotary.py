@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of, equal
 
@@ -16,10 +13,10 @@ __all__ = ["FusePartialRotary"]
 class FusePartialRotary(Fusion):
     """Concat(RotaryEmbedding(x[:r]), x[r:]) → com.microsoft.RotaryEmbedding<rotary_embedding_dim=r>(x)"""
 
-    name: ClassVar[str] = "fuse-partial-rotary"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-rotary-training"
-    produces: ClassVar[tuple[str, ...]] = ("RotaryEmbedding",)
+    name = "fuse-partial-rotary"
+    phase = "inference"
+    counterpart = "fuse-rotary-training"
+    produces = ("RotaryEmbedding",)
 
     def match(
         self,

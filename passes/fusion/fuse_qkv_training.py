@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.linear import check_packable, linear
@@ -21,9 +18,9 @@ class FuseQkvTraining(Fusion):
     Weights and biases are packed in the parameter map, so that they are saved under their own names.
     """
 
-    name: ClassVar[str] = "fuse-qkv-training"
-    phase: ClassVar[Phase] = "pre-gradient"
-    produces: ClassVar[tuple[str, ...]] = ("FusedAttentionPacked",)
+    name = "fuse-qkv-training"
+    phase = "pre-gradient"
+    produces = ("FusedAttentionPacked",)
 
     def match(
         self,

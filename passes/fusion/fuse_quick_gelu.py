@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
@@ -14,8 +12,8 @@ __all__ = ["FuseQuickGelu"]
 class FuseQuickGelu(Fusion):
     """x·Sigmoid(α·x) → com.microsoft.QuickGelu<alpha=α>(x), SiLU with α = 1 included"""
 
-    name: ClassVar[str] = "fuse-quick-gelu"
-    produces: ClassVar[tuple[str, ...]] = ("QuickGelu",)
+    name = "fuse-quick-gelu"
+    produces = ("QuickGelu",)
 
     def match(self, op: Op, x: Term, alpha: Term) -> Term:
         return op.Mul(x, op.Sigmoid(op.one_of(op.Mul(x, alpha), x)))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.norm import rms_norm
 from fuseline.passes.fusion.fragments.values import broadcasts_last, is_last_axis, last_dim
@@ -21,10 +18,10 @@ class FuseRmsNorm(Fusion):
     A scale that was folded away because it is 1 comes back as a constant.
     """
 
-    name: ClassVar[str] = "fuse-rms-norm"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-rms-norm-training"
-    produces: ClassVar[tuple[str, ...]] = ("SimplifiedLayerNormalization",)
+    name = "fuse-rms-norm"
+    phase = "inference"
+    counterpart = "fuse-rms-norm-training"
+    produces = ("SimplifiedLayerNormalization",)
 
     def match(self, op: Op, x: Term, axes: Term, epsilon: Term, scale: Term) -> Term:
         normed = rms_norm(op, x, axes, epsilon)

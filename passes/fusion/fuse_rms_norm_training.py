@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.native import native
 from fuseline.passes.fusion.fragments.norm import rms_norm
@@ -18,9 +15,9 @@ __all__ = ["FuseRmsNormTraining"]
 class FuseRmsNormTraining(Fusion):
     """x/√(mean(x²)+ε)·scale → fuseline.FusedRmsNorm(x, scale), with offset 1 where it is ·(1+scale)"""
 
-    name: ClassVar[str] = "fuse-rms-norm-training"
-    phase: ClassVar[Phase] = "pre-gradient"
-    produces: ClassVar[tuple[str, ...]] = ("FusedRmsNorm",)
+    name = "fuse-rms-norm-training"
+    phase = "pre-gradient"
+    produces = ("FusedRmsNorm",)
 
     def match(self, op: Op, x: Term, axes: Term, epsilon: Term, scale: Term) -> Term:
         normed = op.optional(op.Cast, rms_norm(op, x, axes, epsilon))

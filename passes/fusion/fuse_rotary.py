@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
 from fuseline.engine.shapes.dims import Dim, dims_of
 from fuseline.passes.fusion.fragments.heads import projection, unmerged
@@ -23,10 +20,10 @@ class FuseRotary(RotaryFusion):
     row per position where all of a batch share them, otherwise with one row per batch and position.
     """
 
-    name: ClassVar[str] = "fuse-rotary"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-rotary-training"
-    produces: ClassVar[tuple[str, ...]] = ("RotaryEmbedding",)
+    name = "fuse-rotary"
+    phase = "inference"
+    counterpart = "fuse-rotary-training"
+    produces = ("RotaryEmbedding",)
 
     def check_table(self, table: ir.Value, x: ir.Value, context: Context) -> str | None:
         shape, known = dims_of(table), dims_of(x) or ()

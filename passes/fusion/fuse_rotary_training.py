@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context
 from fuseline.engine.shapes.dims import Dims, dims_of, equal
 from fuseline.passes.fusion.fragments.heads import heads_after
@@ -19,9 +16,9 @@ __all__ = ["FuseRotaryTraining"]
 class FuseRotaryTraining(RotaryFusion):
     """x·cos+rotate_half(x)·sin → fuseline.FusedRotary with the heads last, between two Transposes"""
 
-    name: ClassVar[str] = "fuse-rotary-training"
-    phase: ClassVar[Phase] = "pre-gradient"
-    produces: ClassVar[tuple[str, ...]] = ("FusedRotary",)
+    name = "fuse-rotary-training"
+    phase = "pre-gradient"
+    produces = ("FusedRotary",)
 
     def check_table(self, table: ir.Value, x: ir.Value, context: Context) -> str | None:
         if _without_heads(table) is None:

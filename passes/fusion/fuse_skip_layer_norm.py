@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.skip import check_residual, residual, skip_norm
 
@@ -16,10 +13,10 @@ __all__ = ["FuseSkipLayerNorm"]
 class FuseSkipLayerNorm(Fusion):
     """LayerNormalization(x+bias+skip) → com.microsoft.SkipLayerNormalization, the sum as a further output"""
 
-    name: ClassVar[str] = "fuse-skip-layer-norm"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-bias-dropout-add-training"
-    produces: ClassVar[tuple[str, ...]] = ("SkipLayerNormalization",)
+    name = "fuse-skip-layer-norm"
+    phase = "inference"
+    counterpart = "fuse-bias-dropout-add-training"
+    produces = ("SkipLayerNormalization",)
 
     def match(
         self,

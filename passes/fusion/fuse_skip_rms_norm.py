@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.skip import check_residual, residual, skip_norm
 
@@ -16,10 +13,10 @@ __all__ = ["FuseSkipRmsNorm"]
 class FuseSkipRmsNorm(Fusion):
     """SimplifiedLayerNormalization(x+skip) → com.microsoft.SkipSimplifiedLayerNormalization"""
 
-    name: ClassVar[str] = "fuse-skip-rms-norm"
-    phase: ClassVar[Phase] = "inference"
-    counterpart: ClassVar[str | None] = "fuse-rms-norm-training"
-    produces: ClassVar[tuple[str, ...]] = ("SkipSimplifiedLayerNormalization",)
+    name = "fuse-skip-rms-norm"
+    phase = "inference"
+    counterpart = "fuse-rms-norm-training"
+    produces = ("SkipSimplifiedLayerNormalization",)
 
     def match(
         self, op: Op, x: Term, skip: Term, scale: Term, epsilon: Term, bias: Term | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
@@ -15,8 +13,8 @@ __all__ = ["FuseSoftmax"]
 class FuseSoftmax(Fusion):
     """Exp(x−max)/ReduceSum(Exp(x−max)) over the last axis → Softmax(x)"""
 
-    name: ClassVar[str] = "fuse-softmax"
-    produces: ClassVar[tuple[str, ...]] = ("Softmax",)
+    name = "fuse-softmax"
+    produces = ("Softmax",)
 
     def match(self, op: Op, x: Term, axes: Term) -> Term:
         top = op.one_of(op.ReduceMax(x, axes, keepdims=1), op.ReduceMax(x, axes=axes, keepdims=1))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.native import native
@@ -18,9 +15,9 @@ __all__ = ["FuseSwigluTraining"]
 class FuseSwigluTraining(Fusion):
     """gate·Sigmoid(gate)·up → fuseline.FusedSwiGlu(gate, up)"""
 
-    name: ClassVar[str] = "fuse-swiglu-training"
-    phase: ClassVar[Phase] = "pre-gradient"
-    produces: ClassVar[tuple[str, ...]] = ("FusedSwiGlu",)
+    name = "fuse-swiglu-training"
+    phase = "pre-gradient"
+    produces = ("FusedSwiGlu",)
 
     def match(self, op: Op, gate: Term, up: Term) -> Term:
         return op.one_of(

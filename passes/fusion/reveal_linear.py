@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 
@@ -16,9 +13,9 @@ __all__ = ["RevealLinear"]
 class RevealLinear(Fusion):
     """Reshape(Gemm(Reshape(x, [-1,K]), w, b), […,N]) → MatMul(x, w)+b, whose bias other passes can take"""
 
-    name: ClassVar[str] = "reveal-linear"
-    phase: ClassVar[Phase] = "inference"
-    produces: ClassVar[tuple[str, ...]] = ("MatMul",)
+    name = "reveal-linear"
+    phase = "inference"
+    produces = ("MatMul",)
 
     def match(self, op: Op, x: Term, flat: Term, weight: Term, shape: Term, bias: Term | None = None) -> Term:
         rows = op.Reshape(x, flat, _shared=True, _label="rows")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
@@ -17,8 +15,8 @@ __all__ = ["UnflattenAttention"]
 class UnflattenAttention(Fusion):
     """Reshape(q₃·k₃ᵀ·scale+bias₃) of [B·H,S,D] → q·kᵀ·scale+bias of [B,H,S,D], which other passes fuse"""
 
-    name: ClassVar[str] = "unflatten-attention"
-    produces: ClassVar[tuple[str, ...]] = ("MatMul",)
+    name = "unflatten-attention"
+    produces = ("MatMul",)
 
     def match(
         self,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
@@ -15,8 +13,8 @@ __all__ = ["UnflattenWeightedSum"]
 class UnflattenWeightedSum(Fusion):
     """Reshape(Reshape(p)·Reshape(v)) over [B·H,S,T] → p·v over [B,H,S,T], which other passes fuse"""
 
-    name: ClassVar[str] = "unflatten-weighted-sum"
-    produces: ClassVar[tuple[str, ...]] = ("MatMul",)
+    name = "unflatten-weighted-sum"
+    produces = ("MatMul",)
 
     def match(self, op: Op, p: Term, v: Term, flat_p: Term, flat_v: Term, shape: Term) -> Term:
         product = op.MatMul(op.Reshape(p, flat_p, _label="left"), op.Reshape(v, flat_v, _label="right"))

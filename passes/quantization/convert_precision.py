@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +11,7 @@ from fuseline.engine.constants import constant, is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_standard, opset_of, subgraphs
 from fuseline.engine.operators import record as record_of
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.products import excluded_by, operator_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -37,8 +37,8 @@ class ConvertPrecision(Pass):
     of on the CPU; of float16 accelerators have all, and on the CPU the runtime casts where it has none.
     """
 
-    name: ClassVar[str] = "convert-precision"
-    phase: ClassVar[Phase] = "inference"
+    name = "convert-precision"
+    phase = "inference"
     to: Literal["float16", "bfloat16"] = "float16"
     allow: tuple[str, ...] = ()
     """If given, only these operators."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import onnx_ir as ir
 
@@ -22,7 +22,7 @@ class QuantizeDynamic(QuantizeProducts):
     share its quantization.
     """
 
-    name: ClassVar[str] = "quantize-dynamic"
+    name = "quantize-dynamic"
 
     def quantize_input(self, op: Builder, job: Job, value: ir.Value) -> Input:
         return Input(*op.DynamicQuantizeLinear(value, _outputs=3))

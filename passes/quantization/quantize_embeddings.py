@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, opset_of, rank_of
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.grid import Grid, quantize_weight
 from fuseline.engine.quantization.products import excluded_by, operator_of
 from fuseline.engine.rewriting.builder import Builder
@@ -28,8 +28,8 @@ class QuantizeEmbeddings(Pass):
     all would drown the rest.
     """
 
-    name: ClassVar[str] = "quantize-embeddings"
-    phase: ClassVar[Phase] = "inference"
+    name = "quantize-embeddings"
+    phase = "inference"
     exclude: tuple[str, ...] = ()
     """Nodes that stay in float, by name or pattern, or by their torch modules'."""
     smallest: int = 2048

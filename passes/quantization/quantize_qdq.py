@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +12,7 @@ from fuseline.engine.calibration import CalibrationTable, Observer
 from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, is_op, opset_of
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.grid import Array, Grid, quantize_weight
 from fuseline.engine.quantization.products import PRODUCTS, excluded_by, operator_of
 from fuseline.engine.rewriting.builder import Builder
@@ -61,8 +61,8 @@ class QuantizeQdq(Pass):
     each site, in the order of the rewrites, takes its quantized operands only where its own is set.
     """
 
-    name: ClassVar[str] = "quantize-qdq"
-    phase: ClassVar[Phase] = "inference"
+    name = "quantize-qdq"
+    phase = "inference"
     operators: tuple[str, ...] = ("MatMul", "Gemm", "Conv", "Attention")
     """The operators whose inputs are quantized."""
     outputs: bool = False

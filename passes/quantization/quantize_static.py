@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -27,7 +27,7 @@ class QuantizeStatic(QuantizeProducts):
     results stay in float, except those of convolutions, whose operator has no other form.
     """
 
-    name: ClassVar[str] = "quantize-static"
+    name = "quantize-static"
     operators: tuple[str, ...] = ("MatMul", "Gemm", "Attention", "Conv")
     table: str = ""
     """The calibration table, a file."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import onnx_ir as ir
 
 from fuseline.engine.calibration.moments import Moments, load_moments
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, opset_of
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.blocks import Blocks, quantize_blocks
 from fuseline.engine.quantization.gptq import gptq
 from fuseline.engine.quantization.grid import Grid, quantize_weight
@@ -28,8 +28,8 @@ class QuantizeWeights(Pass):
     constant that DequantizeLinear makes real: a smaller file, no faster product.
     """
 
-    name: ClassVar[str] = "quantize-weights"
-    phase: ClassVar[Phase] = "inference"
+    name = "quantize-weights"
+    phase = "inference"
     bits: Literal[4, 8] = 4
     block: Literal[16, 32, 64, 128, 256] = 32
     """How many weights of a column share a scale."""

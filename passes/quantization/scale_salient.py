@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.calibration.moments import Moments, load_moments
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.blocks import quantize_blocks
 from fuseline.engine.quantization.gptq import output_error
 from fuseline.engine.quantization.grid import Array
@@ -32,8 +30,8 @@ class ScaleSalient(Pass):
     Where the factor folds into nothing before the product, it stays as it is.
     """
 
-    name: ClassVar[str] = "scale-salient"
-    phase: ClassVar[Phase] = "inference"
+    name = "scale-salient"
+    phase = "inference"
     moments: str = ""
     """The second moments of activations, a file."""
     block: int = 32

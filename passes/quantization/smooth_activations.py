@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.calibration import CalibrationTable, Statistics
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.grid import Array
 from fuseline.engine.quantization.products import PRODUCTS, Product, excluded_by, operator_of, product_of
 from fuseline.engine.quantization.scaling import scale_channels
@@ -30,8 +28,8 @@ class SmoothActivations(Pass):
     attention; elsewhere it would cost a node, and nothing is done. The table is of the model before.
     """
 
-    name: ClassVar[str] = "smooth-activations"
-    phase: ClassVar[Phase] = "inference"
+    name = "smooth-activations"
+    phase = "inference"
     strength: float = 0.5
     table: str = ""
     """The calibration table, a file; it has to know channels."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +10,6 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, rank_of
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
@@ -28,7 +26,7 @@ class LowerTrainingOperators(LocalRewrite):
     """
 
     name = "lower-training-operators"
-    phase: ClassVar[Phase] = "post-gradient"
+    phase = "post-gradient"
     operators = (
         "com.microsoft::ConvGrad",
         "com.microsoft::GatherElementsGrad",

@@ -132,7 +132,7 @@ def test_unknown_name_suggests() -> None:
         weights["encoder.wieght"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["transpose", "flatten", "pack"]), max_size=6))
 def test_any_sequence_of_steps_inverts_and_survives_json(kinds: list[str]) -> None:
     original = {"a": random(2, 6), "b": random(2, 6) + 1}

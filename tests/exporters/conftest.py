@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fuseline.engine.model import Model
-from fuseline.exporters import export, zoo
+from fuseline.exporters import export
+from fuseline.tools.campaigns import zoo
 
 torch.set_num_threads(1)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fuseline.exporters import zoo
-from fuseline.tools.coverage_models import Row, _one_line, render
+from fuseline.tools.campaigns import zoo
+from fuseline.tools.campaigns.coverage_models import Row, _one_line, render
 
 GREEN = Row("bert", "eager", "Bert", "text-classification", "batch", 8.2, 284, 199, 1e-7, 6e-7)
 

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fuseline.engine.training.step import TrainingStep
-from fuseline.exporters import export, zoo
+from fuseline.exporters import export
 from fuseline.kernels import available
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.gradient_check import differentiated
 
 PIPELINES = ["training-stock", *(["training"] if available() else [])]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from fuseline.exporters import ExportError, zoo
+from fuseline.exporters import ExportError
 from fuseline.exporters.generation import Generator, export_generator
+from fuseline.tools.campaigns import zoo
 
 #: Weights large enough that the tokens vary. A random T5 or BART repeats itself, so they are taught to speak.
 LIVELY: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ import pytest
 def test_export_over_two_gigabytes(tmp_path: Path) -> None:
     file = tmp_path / "large.onnx"
     # A process of its own: the peak of this one says nothing.
-    command = [sys.executable, "-m", "fuseline.tools.large_export", str(file)]
+    command = [sys.executable, "-m", "fuseline.tools.campaigns.large_export", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     text = " ".join(done.stdout.split())

@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fuseline.engine.model import Model
-from fuseline.exporters import ExportError, Family, export, register_family, zoo
+from fuseline.exporters import ExportError, Family, export, register_family
 from fuseline.exporters.families import family_of
 from fuseline.exporters.sources import resolve
 from fuseline.exporters.verify import CheckReport, Runner
+from fuseline.tools.campaigns import zoo
 
 
 class Regressor(nn.Module):

@@ -10,10 +10,10 @@ import torch
 
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
-from fuseline.exporters import zoo
 from fuseline.exporters.mode import SWITCH
 from fuseline.exporters.provenance import MODULE, SOURCE
 from fuseline.exporters.verify import CheckReport, Runner
+from fuseline.tools.campaigns import zoo
 
 Pair = tuple[Any, Model]
 

@@ -16,6 +16,7 @@ ONNX Runtime with its own optimisations off, and the pipeline is run again to se
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ import pytest
 
 from fuseline import kernels
 from fuseline.engine import runtime
+from fuseline.engine.canonical import canonical_text, without_details
 from fuseline.engine.inputs import generate
 from fuseline.engine.manager import Result
 from fuseline.engine.model import Model
@@ -94,15 +96,20 @@ class GoldenItem(pytest.Item):
         check_settled(self.pipeline, result.model)
         if "NO-RUN" not in case.directives:
             check_numbers(before, result.model, float(case.directives.get("TOLERANCE", 0)))
-        self.compare(canonical(result.model.to_proto(), types="TYPES" in case.directives))
+        self.compare(result.model.to_proto())
 
-    def compare(self, actual: str) -> None:
+    def compare(self, actual: onnx.ModelProto) -> None:
+        types = "TYPES" in self.case.directives
+        text = printed(actual, types=types)
         if self.config.getoption("--update-golden"):
             assert isinstance(self.parent, GoldenFile)
-            self.parent.updates[self.case.name] = actual
+            self.parent.updates[self.case.name] = text
             return
-        expected = canonical(parse_model(self.case.expected), types="TYPES" in self.case.directives)
-        assert actual == expected, f"made:\n{actual}\nexpected:\n{expected}"
+        made, wanted = (comparable(p, types=types) for p in (actual, parse_model(self.case.expected)))
+        difference = "\n".join(
+            difflib.unified_diff(wanted.splitlines(), made.splitlines(), "expected", "made")
+        )
+        assert made == wanted, f"made:\n{text}\nwhich differs in:\n{difference}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if excinfo.errisinstance(AssertionError):
@@ -152,8 +159,18 @@ def build(case: Case) -> Model:
     return model
 
 
-def canonical(proto: onnx.ModelProto, *, types: bool) -> str:
-    """The text of a model without what passes may choose freely: node names, documentation, metadata."""
+def comparable(proto: onnx.ModelProto, *, types: bool) -> str:
+    """What a graph computes, whatever its nodes and inner values are called."""
+    plain = onnx.ModelProto()
+    plain.CopyFrom(proto)
+    del plain.metadata_props[:]  # the parameter map, which an expectation does not have
+    # An expectation is written without a header: the opsets are not part of it.
+    text = canonical_text(Model.from_proto(plain)).partition("\n")[2]
+    return text if types else without_details(text)
+
+
+def printed(proto: onnx.ModelProto, *, types: bool) -> str:
+    """The ONNX text of a model as it stands in a golden file: no node names, documentation or metadata."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     del copy.metadata_props[:]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 
 MODELS = """import torch
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer_harness import arguments, assert_same, both, make, rows
 
 from fuseline.engine.model import Model
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import CompileCache, Compiler, Settings
 from fuseline.tools.trainer.sources import source_hashes
 

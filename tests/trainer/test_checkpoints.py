@@ -12,7 +12,7 @@ import torch
 from trainer_harness import arguments, make, rows
 
 from fuseline.engine.errors import FuselineError
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer.checkpoints import MARK, last_complete
 
 

@@ -12,7 +12,7 @@ import transformers
 from typer.testing import CliRunner
 
 from fuseline.engine.errors import FuselineError
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.main import app
 from fuseline.tools.trainer.text_data import balanced, read_texts, split
 

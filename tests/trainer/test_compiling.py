@@ -10,7 +10,7 @@ from trainer_harness import arguments, assert_same, both, make, rows
 
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.pipeline import Pipeline
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 
 PLUGIN = '''
 from fuseline.engine.patterns import Fusion

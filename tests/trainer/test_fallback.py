@@ -12,7 +12,7 @@ from torch import Tensor
 from trainer_harness import arguments, assert_same, both, make, rows
 
 from fuseline.engine.errors import FuselineError
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 
 
 class TwistedForSequenceClassification(transformers.BertForSequenceClassification):

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from trainer_harness import PIPELINE, rows
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import CompileCache, Compiler, Settings, attach
 
 STEPS = 6

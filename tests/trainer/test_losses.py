@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 from trainer_harness import PIPELINE, arguments, assert_same, both, rows, train
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 
 

@@ -10,7 +10,7 @@ import torch
 import transformers
 from trainer_harness import FREE, PIPELINE, arguments, assert_same, rows, train
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 
 #: Name → the class that it makes; these need no further package.

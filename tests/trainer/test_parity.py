@@ -15,7 +15,7 @@ import torch
 import transformers
 from trainer_harness import FREE, PIPELINE, Record, arguments, assert_same, both, rows, train
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 
 slow = pytest.mark.slow

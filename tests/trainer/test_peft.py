@@ -11,7 +11,7 @@ import torch
 import transformers
 from trainer_harness import PIPELINE, arguments, assert_same, rows, train
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 
 peft = pytest.importorskip("peft")

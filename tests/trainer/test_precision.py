@@ -14,7 +14,7 @@ from fuseline.engine import runtime
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 
 PRODUCT = """

@@ -9,7 +9,7 @@ import pytest
 import transformers
 from trainer_harness import PIPELINE, arguments, rows, train
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 
 #: Entries that hold times.

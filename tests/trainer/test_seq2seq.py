@@ -11,7 +11,7 @@ import pytest
 import transformers
 from trainer_harness import PIPELINE, rows
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 

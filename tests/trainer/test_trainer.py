@@ -16,7 +16,7 @@ from trainer_harness import PIPELINE, Rows, arguments, assert_same, both, make, 
 from fuseline.engine import runtime
 from fuseline.engine.files import load
 from fuseline.engine.pipeline import Pipeline
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 
 

@@ -9,7 +9,7 @@ import pytest
 from trainer_harness import arguments, rows, train
 from transformers import BertForSequenceClassification
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 
 

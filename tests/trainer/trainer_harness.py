@@ -12,7 +12,7 @@ from typing import Any
 import transformers
 from torch import Tensor, nn
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.campaigns.rows import Rows
 from fuseline.tools.trainer import Trainer, TrainingArguments
 

@@ -73,14 +73,14 @@ _THIRD_PARTY = {
 
 
 def zoo_names() -> list[str]:
-    from fuseline.exporters import zoo
+    from fuseline.tools.campaigns import zoo
 
     return zoo.names()
 
 
 def zoo_case(name: str, attention: str, folder: Path) -> Case:
     """A tiny model of the zoo, exported once into `folder`."""
-    from fuseline.exporters import zoo
+    from fuseline.tools.campaigns import zoo
 
     if attention not in zoo.attentions(name):
         raise ValueError(f"transformers has no {attention} attention for {name}")
@@ -91,7 +91,7 @@ def zoo_case(name: str, attention: str, folder: Path) -> Case:
 def third_party_cases() -> list[Case]:
     """Transformer models that others exported and published in packages."""
     from fuseline.engine.inputs import generate
-    from fuseline.tools.third_party import models
+    from fuseline.tools.campaigns.third_party import models
 
     cases = []
     for path in models():
@@ -110,7 +110,7 @@ def wide_case(name: str, folder: Path) -> Case:
 def _wide_model(name: str, settings: dict[str, Any]) -> Any:
     import transformers as hf
 
-    from fuseline.exporters import zoo
+    from fuseline.tools.campaigns import zoo
 
     if name == "t5-encoder":
         config = hf.T5Config(

@@ -30,8 +30,8 @@ from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
 from fuseline.passes.folding.fold_constants import FoldConstants
 from fuseline.tools.benchmarks.simplify_scaling import exponent
+from fuseline.tools.campaigns.third_party import light_models, models
 from fuseline.tools.console import console, print_json
-from fuseline.tools.third_party import light_models, models
 
 __all__ = ["main"]
 

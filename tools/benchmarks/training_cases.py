@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 
 __all__ = ["CASES", "TrainingCase"]
 

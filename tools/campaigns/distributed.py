@@ -55,7 +55,7 @@ DEEPSPEED: dict[str, Any] = {
 
 def work(mode: str, folder: Path, pipeline: str) -> None:
     """One rank of one run; rank 0 leaves the weights, every rank the bytes of its moments."""
-    from fuseline.exporters import zoo
+    from fuseline.tools.campaigns import zoo
 
     torch.set_num_threads(1)
     model = zoo.build("bert")

@@ -23,7 +23,7 @@ import torch
 import transformers
 
 from fuseline.engine.files import atomic_write
-from fuseline.exporters import zoo
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.campaigns.rows import Rows
 from fuseline.tools.console import console
 from fuseline.tools.trainer import Trainer, TrainingArguments

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.probes is not None:
         _answer(json.loads(options.probes.read_text())[options.first :])
         return 0
-    from fuseline.tools.stock import environment
+    from fuseline.tools.campaigns.stock import environment
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "probes.json"

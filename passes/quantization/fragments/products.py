@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import onnx_ir as ir
 
 from fuseline.engine.calibration import CalibrationTable
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, opset_of
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.grid import Grid, Quantized, quantize_weight
 from fuseline.engine.quantization.products import PRODUCTS, Product, excluded_by, operator_of, product_of
 from fuseline.engine.rewriting.builder import Builder
@@ -53,7 +53,7 @@ class Job:
 class QuantizeProducts(Pass):
     """Base: finds the products, quantizes their weights, and lets a subclass quantize the activations."""
 
-    phase: ClassVar[Phase] = "inference"
+    phase = "inference"
     operators: tuple[str, ...] = ("MatMul", "Gemm", "Attention")
     """The operators to quantize: MatMul, Gemm, Attention, Conv."""
     exclude: tuple[str, ...] = ()

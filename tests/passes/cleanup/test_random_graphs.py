@@ -7,7 +7,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import onnx
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from onnx import TensorProto, helper, numpy_helper
 
 from fuseline.engine import runtime
@@ -131,7 +131,7 @@ STEPS = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(models())
 def test_outputs_stay_and_the_pipeline_rests(proto: onnx.ModelProto) -> None:
     before = Model.from_proto(proto)

@@ -13,8 +13,8 @@ pytest.importorskip("transformers")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bloom"])
 def test_generation_with_a_cache_is_unchanged(name: str) -> None:
-    from fuseline.exporters import zoo
     from fuseline.exporters.generation import Generator, export_generator
+    from fuseline.tools.campaigns import zoo
 
     model = zoo.build(name).eval()
     model.config.use_cache = True

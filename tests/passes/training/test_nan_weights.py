@@ -8,7 +8,8 @@ import torch
 
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.training.step import TrainingStep
-from fuseline.exporters import export, zoo
+from fuseline.exporters import export
+from fuseline.tools.campaigns import zoo
 
 pytestmark = pytest.mark.native
 

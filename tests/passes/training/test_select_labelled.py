@@ -14,8 +14,9 @@ from fuseline.engine.observers import Verify
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.training.portability import training_only
 from fuseline.engine.training.step import TrainingStep
-from fuseline.exporters import export, zoo
+from fuseline.exporters import export
 from fuseline.kernels import available
+from fuseline.tools.campaigns import zoo
 
 PIPELINES = ["training-stock", *(["training"] if available() else [])]
 MODELS = ["bert-mlm", "gpt2"]

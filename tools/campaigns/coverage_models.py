@@ -1,6 +1,6 @@
 """Export and gradients of every architecture of the zoo against torch; writes docs/coverage.md.
 
-    python -m fuseline.tools.coverage_models [NAME …] [--fresh] [--processes 2] [--render]
+    python -m fuseline.tools.campaigns.coverage_models [NAME …] [--fresh] [--processes 2] [--render]
 
 Every row is kept in .cache/coverage as it is done, so that an interrupted run goes on where it stopped. Rows
 run in worker processes: one that dies (a crash inside a runtime) costs its row, not the run.
@@ -85,10 +85,11 @@ class Row:
 
 def measure(name: str, attention: str) -> Row:
     """Export one architecture with its loss, compare loss and gradients with torch on three shapes."""
-    from fuseline.exporters import export, zoo
+    from fuseline.exporters import export
     from fuseline.exporters.planning import make_plan
     from fuseline.exporters.sources import resolve
     from fuseline.exporters.verify import CheckReport
+    from fuseline.tools.campaigns import zoo
     from fuseline.tools.gradient_check import differentiated, gradient_report_of
 
     row = Row(name, attention, why="the process died while exporting")
@@ -199,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _wanted(names: Sequence[str]) -> list[Row]:
-    from fuseline.exporters import zoo
+    from fuseline.tools.campaigns import zoo
 
     return [Row(n, attention) for n in names or zoo.names() for attention in zoo.attentions(n)]
 
@@ -221,7 +222,13 @@ def _run(rows: Sequence[Row], processes: int) -> None:
             piles[i] = pile = [r for r in pile if not _done_since(r, begin)]
             if pile:
                 names = [f"{r.name}:{r.attention}" for r in pile]
-                command = [sys.executable, "-m", "fuseline.tools.coverage_models", "--worker", *names]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "fuseline.tools.campaigns.coverage_models",
+                    "--worker",
+                    *names,
+                ]
                 workers[i] = subprocess.Popen(command)
         time.sleep(1)
 

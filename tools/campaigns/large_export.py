@@ -1,6 +1,6 @@
 """Export a model of more than 2 GB and print the peak memory: the weights are never held twice.
 
-    python -m fuseline.tools.large_export [OUTPUT.onnx] [--layers 2]
+    python -m fuseline.tools.campaigns.large_export [OUTPUT.onnx] [--layers 2]
 
 The model is a Llama with random weights; the file is written to a temporary folder unless OUTPUT is given.
 Exit 1 when the export adds half of the weights or more to the peak.

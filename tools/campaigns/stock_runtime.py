@@ -1,6 +1,6 @@
 """The same finished training graph on ONNX Runtime training 1.19.2 and on the newest stock onnxruntime.
 
-    python -m fuseline.tools.stock_runtime [--steps 20] [--model bert] [--folder DIR]
+    python -m fuseline.tools.campaigns.stock_runtime [--steps 20] [--model bert] [--folder DIR]
 
 The graph, optimizer included, is built once and saved; then it trains in this environment and in a fresh one
 that holds stock onnxruntime and no torch. Exit 1 when the losses differ.
@@ -20,7 +20,7 @@ import numpy as np
 from fuseline.engine.model import Model
 from fuseline.engine.training.settings import OptimizerSettings
 from fuseline.engine.training.step import TrainingStep
-from fuseline.tools import stock
+from fuseline.tools.campaigns import stock
 
 __all__ = ["main", "train"]
 
@@ -49,7 +49,8 @@ def main() -> int:
 def _build(name: str, steps: int, folder: Path) -> None:
     """The finished graph and the batches it will see."""
     from fuseline.engine.pipeline import Pipeline
-    from fuseline.exporters import export, zoo
+    from fuseline.exporters import export
+    from fuseline.tools.campaigns import zoo
 
     model = zoo.build(name, dropout=0.1)
     exported = export(model, train=True, check=False)
@@ -84,9 +85,10 @@ def _elsewhere(environment: Path, folder: Path) -> dict[str, object]:
     # The package alone comes from here; everything that it imports, from the other environment.
     packages = folder / "packages"
     packages.mkdir()
-    (packages / "fuseline").symlink_to(Path(__file__).absolute().parents[1])
+    (packages / "fuseline").symlink_to(Path(__file__).absolute().parents[2])
     variables = {**os.environ, "PYTHONPATH": str(packages), "FUSELINE_KERNELS": str(require())}
-    return stock.run_there(environment, ["-m", "fuseline.tools.stock_runtime", "--run", folder], variables)
+    command = ["-m", "fuseline.tools.campaigns.stock_runtime", "--run", folder]
+    return stock.run_there(environment, command, variables)
 
 
 def _report(here: dict[str, object], there: dict[str, object]) -> int:

@@ -1,7 +1,7 @@
 """onnx's own backend cases (the nodes of 1.16.2, and small models): what ONNX Runtime passes before the
 pipeline it must pass after it.
 
-    python -m fuseline.tools.conformance [--pipeline inference] [--only TEXT]
+    python -m fuseline.tools.campaigns.conformance [--pipeline inference] [--only TEXT]
 
 Each case has a model, inputs and the expected outputs. Exit 1 if the pipeline breaks one.
 """
@@ -23,8 +23,8 @@ from fuseline.engine import runtime
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
+from fuseline.tools.campaigns.third_party import CACHE, fetch_wheel
 from fuseline.tools.console import console
-from fuseline.tools.third_party import CACHE, fetch_wheel
 
 __all__ = ["Case", "cases", "main"]
 

@@ -1,6 +1,6 @@
 """Optimised models on the newest stock onnxruntime: the same outputs as the plain ones have here.
 
-    python -m fuseline.tools.stock_inference [--only bert,gpt2] [--zoo] [--cache DIR] [--folder DIR]
+    python -m fuseline.tools.campaigns.stock_inference [--only bert,gpt2] [--zoo] [--cache DIR] [--folder DIR]
 
 The models are those of the latency benchmark (and the zoo's); they are optimised and run here, then run in an
 environment that holds stock onnxruntime and nothing of this project. Exit 1 when outputs differ by over 1e-4.
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from fuseline.engine import runtime
 from fuseline.engine.pipeline import Pipeline
-from fuseline.tools import stock
 from fuseline.tools.benchmarks.architectures import WIDE, wide_case, zoo_case, zoo_names
+from fuseline.tools.campaigns import stock
 from fuseline.tools.console import console
 
 __all__ = ["main"]

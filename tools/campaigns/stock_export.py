@@ -1,6 +1,6 @@
 """Inference exports on the newest stock onnxruntime, in an environment of its own, against torch.
 
-    python -m fuseline.tools.stock_export [NAME …] [--folder .venv-stock]
+    python -m fuseline.tools.campaigns.stock_export [NAME …] [--folder .venv-stock]
 
 Each model is exported at opset 18, checked here on ONNX Runtime training, then run there on the same inputs.
 Exit 1 when an output differs from torch's by more than the export's own tolerance.
@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fuseline.tools import stock
+from fuseline.tools.campaigns import stock
 from fuseline.tools.console import console
 
 __all__ = ["main"]
@@ -46,9 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(name: str, folder: Path) -> None:
     """The graph, and inputs with torch's outputs on every checked shape."""
-    from fuseline.exporters import export, zoo
+    from fuseline.exporters import export
     from fuseline.exporters.planning import make_plan
     from fuseline.exporters.sources import resolve
+    from fuseline.tools.campaigns import zoo
 
     source = resolve(zoo.build(name).eval())
     export(source).save(folder / f"{name}.onnx")
