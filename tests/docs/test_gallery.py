@@ -53,7 +53,7 @@ def test_golden(path: Path, pipeline: str, case: Any, request: pytest.FixtureReq
         return
     assert result.changes
     golden.check_settled(pipeline, result.model)
-    golden.check_numbers(before, result.model)
+    golden.check_numbers(before, result.model, 0.0)
     actual = result.model.to_proto()
     if request.config.getoption("--update-golden"):
         file = path.with_suffix(".onnxtxt")
