@@ -204,6 +204,18 @@ class Rewriter:
             user.replace_input_with(index, new)
         return node.outputs[0]
 
+    def move_behind(self, node: ir.Node, anchor: ir.Node) -> None:
+        """Let the node run right behind another one of its graph."""
+        graph = node.graph
+        assert graph is not None
+        graph.remove(node)
+        graph.insert_after(anchor, node)
+
+    def reorder(self, graph: ir.Graph, order: Sequence[ir.Node]) -> None:
+        """Let the graph's nodes run in this order."""
+        graph.remove(order)
+        graph.extend(order)
+
     def remove(self, *nodes: ir.Node) -> None:
         """Remove those of the nodes that nothing uses, in the order given."""
         self._analyses.forget(self._preserves)

@@ -1,0 +1,61 @@
+"""A model at concrete sizes: every symbolic dimension of its inputs replaced by a number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from fuseline.engine.errors import ModelError, did_you_mean
+from fuseline.engine.model import Model
+from fuseline.engine.shapes.dims import Dims, dims_of, evaluate, shape_of
+from fuseline.engine.shapes.inference import infer
+from fuseline.engine.shapes.values import ShapeValues
+
+__all__ = ["at_sizes", "symbols"]
+
+
+def symbols(model: Model) -> list[str]:
+    """The symbolic dimensions of the inputs, in the order of their appearance."""
+    found = [d for value in model.graph.inputs for d in dims_of(value) or () if isinstance(d, str)]
+    return list(dict.fromkeys(found))
+
+
+def at_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
+    """A copy whose shapes are numbers as far as they follow from the sizes; the weights are shared."""
+    known = symbols(model)
+    for name in sizes:
+        if name not in known:
+            raise ModelError(
+                f"no input has a dimension {name!r}; they are called {', '.join(known) or 'by numbers alone'}",
+                hint=did_you_mean(name, known),
+            )
+    copy = model.clone()
+    for value in copy.graph.inputs:
+        dims = dims_of(value)
+        if dims is not None:
+            value.shape = shape_of(_numbers(dims, sizes))
+    values = ShapeValues(copy)
+    for node in copy.graph:
+        values.visit(node)
+        for value, (dtype, dims) in zip(node.outputs, infer(node, values) or (), strict=False):
+            _update(value, dtype, dims, sizes)
+        for value in node.outputs:
+            _update(value, None, dims_of(value), sizes)
+    return copy
+
+
+def _numbers(dims: Dims, sizes: Mapping[str, int]) -> Dims:
+    return tuple(evaluate(d, sizes) if isinstance(d, str) else d for d in dims)
+
+
+def _update(value: ir.Value, dtype: ir.DataType | None, dims: Dims | None, sizes: Mapping[str, int]) -> None:
+    if dtype is not None and value.type is None:
+        value.type = ir.TensorType(dtype)
+    if dims is None:
+        return
+    old = dims_of(value)
+    found = _numbers(dims, sizes)
+    if old is not None and len(old) == len(found):
+        found = tuple(b if a is None else a for a, b in zip(found, _numbers(old, sizes), strict=True))
+    value.shape = shape_of(found)

@@ -1,0 +1,92 @@
+"""The pass `recompute`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import onnx_ir as ir
+
+from fuseline.engine.memory.options import sizes_for
+from fuseline.engine.memory.origins import backward_nodes
+from fuseline.engine.memory.recomputation import Choice, choose
+from fuseline.engine.memory.sizes import at_sizes
+from fuseline.engine.model import Model
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.properties import Property
+from fuseline.engine.rewriting.rewriter import Rewriter
+
+__all__ = ["Recompute"]
+
+
+class Recompute(Pass):
+    """forward value … read by the backward half → a copy of its node, right before that reader
+
+    What is kept is a minimum cut in bytes. `cheap` repeats whatever is no product, convolution or attention;
+    `layers` keeps only what crosses the boundaries of layers and repeats all that is inside them. Results are
+    the same to the bit: what was dropped is dropped again by the same seed and stream. It pays only where the
+    runtime follows the order of the graph.
+    """
+
+    name = "recompute"
+    phase = "post-gradient"
+    requires = (Property.DIFFERENTIATED,)
+    what: Literal["cheap", "layers"] = "cheap"
+    sizes: tuple[str, ...] = ()
+    """Symbolic dimensions at which to judge, such as batch=8; others count as 32."""
+
+    def run(self, model: Model, rewriter: Rewriter) -> int:
+        choice = choose(at_sizes(model, sizes_for(model, self.sizes)), self.what)
+        backward = backward_nodes(model.graph)
+        copies = _Copies(model, rewriter, choice)
+        for node in list(model.graph):
+            if node not in backward:
+                continue
+            for index, value in enumerate(node.inputs):
+                if value is not None and value.name in choice.repeated:
+                    again = copies.of(value, node)
+                    if again is not None:
+                        node.replace_input_with(index, again)
+        return rewriter.changes
+
+
+class _Copies:
+    """The second makings of values; each is made once, in front of the first node that wants it."""
+
+    def __init__(self, model: Model, rewriter: Rewriter, choice: Choice) -> None:
+        self._model, self._rewriter, self._choice = model, rewriter, choice
+        self._made: dict[ir.Value, ir.Value] = {}
+
+    def of(self, value: ir.Value, reader: ir.Node) -> ir.Value | None:
+        """The copy of a value for a reader; None if the rewrite is withheld."""
+        if value not in self._made:
+            node = value.producer()
+            assert node is not None
+            if not self._rewriter.permit(node, "computed again for the backward half"):
+                return None
+            self._repeat(node, reader)
+        return self._made[value]
+
+    def _repeat(self, node: ir.Node, reader: ir.Node) -> None:
+        operands = [self._operand(v, reader) for v in node.inputs]
+        copy = ir.Node(
+            node.domain,
+            node.op_type,
+            operands,
+            list(node.attributes.values()),
+            num_outputs=len(node.outputs),
+            name=f"{node.name}/again",
+        )
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            new.type, new.shape = old.type, old.shape
+            new.name = None if old.name else ""
+            self._made[old] = new
+        self._rewriter.insert(reader, [copy], replaces=[node])
+
+    def _operand(self, value: ir.Value | None, reader: ir.Node) -> ir.Value | None:
+        if value is None or value.name not in self._choice.repeated:
+            return value
+        if value not in self._made:
+            node = value.producer()
+            assert node is not None
+            self._repeat(node, reader)
+        return self._made[value]
