@@ -97,6 +97,8 @@ class Operator:
     attributes: Mapping[str, int | float] = field(default_factory=dict)  # name → default
     gradient: tuple[GradientNode, ...] = ()
     workspace: Callable[[Sizes, int], int] = _no_workspace
+    product: bool = False
+    """Whether it multiplies matrices, so that its work grows faster than its data."""
 
     @property
     def differentiable(self) -> bool:

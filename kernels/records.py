@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 
 from fuseline.engine.operators import Operator as Record
 from fuseline.engine.operators import Trait, register
 from fuseline.engine.operators import gradient as gradients
+from fuseline.engine.operators.costs import Cost, count
 from fuseline.engine.operators.evaluation import Made, Operands
+from fuseline.engine.shapes.dims import known, multiply
+from fuseline.engine.shapes.site import Site
 from fuseline.kernels.loader import library_path
 from fuseline.kernels.operator import DOMAIN, Operator
 from fuseline.kernels.ops import OPERATORS
 from fuseline.kernels.ops.optimizer import OPTIMIZER_OPERATORS
 
 __all__ = ["record_of", "register_records"]
+
+
+_FEW = 8
+"""Operations for an element of an operator that is no product: half of what a Gelu takes."""
 
 
 @functools.cache
@@ -34,11 +42,31 @@ def record_of(operator: Operator) -> Record:
         traits=Trait.STATEFUL if stateful else random,
         shape=operator.infer,
         evaluate=_evaluation(operator),
+        cost=_cost(operator),
         gradient=_gradient(operator),
         ratio=ratio,
         declared=operator.schema(),
         library=library_path,
     )
+
+
+def _cost(operator: Operator) -> Callable[[Site], Cost]:
+    def cost(site: Site) -> Cost:
+        shape = known(site.dims())
+        # Whichever axis a product sums over, the longest one tells that it is one.
+        each = max(shape, default=1) if operator.product and shape is not None else _FEW
+        return Cost(multiply(2 * each, count(site.value(0))), _workspace(operator, site))
+
+    return cost
+
+
+def _workspace(operator: Operator, site: Site) -> int | None:
+    ports = [port for port in operator.inputs if not port.variadic]
+    shapes = {port.name: known(site.dims(i)) for i, port in enumerate(ports)}
+    given = {name: shape for name, shape in shapes.items() if shape is not None}
+    if len(given) < len(shapes) or operator.bind(given) is None:
+        return None
+    return operator.workspace_bytes(given, os.cpu_count() or 1)
 
 
 def _gradient(operator: Operator) -> gradients.Gradient:

@@ -1,8 +1,8 @@
 """What to keep for the backward half and what to compute again: a minimum cut.
 
-Every value of the forward half that the backward half reads must be kept, or be computed again from values that
-are kept. The forward graph is cut between what only the first run can give (results of operators that are not
-repeated) and what is needed later: the values on the cut are the fewest bytes that must be kept.
+Every value of the forward half that the backward half reads must be kept, or be computed again from values
+that are kept. The forward graph is cut between what only the first run can give (results of operators that
+are not repeated) and what is needed later: the values on the cut are the fewest bytes that must be kept.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from fuseline.engine.operators.costs import size_in_bytes
 __all__ = ["Choice", "choose"]
 
 _SOURCE, _SINK = "source", "sink"
-_CHEAP = 64
-"""Operations for each byte that a node makes: a product of width 64 has 32, attention and wide products more."""
+_CHEAP = 16
+"""Operations for each byte that a node makes; products and attention over anything wide take more."""
+
+
+_NEIGHBOURHOOD = 6
+"""A place is narrow if so many nodes in front of it and behind it are crossed by no less."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ def choose(model: Model, what: Literal["cheap", "layers"]) -> Choice:
     backward = backward_nodes(model.graph)
     forward = [node for node in model.graph if node not in backward]
     needed = {v for node in backward for v in read_by(node)}
-    boundaries = _narrow_values(forward) if what == "layers" else set()
+    # Without fixed points, the last layer's values would be made again from the first layer's.
+    boundaries = _narrow_values(forward)
     costs = Costs(model)
 
     def again(node: ir.Node) -> bool:
@@ -66,7 +71,7 @@ def _repeatable(node: ir.Node) -> bool:
 
 def _is_cheap(node: ir.Node, costs: Costs) -> bool:
     operations, made = costs[node].operations, sum(map(_bytes, node.outputs))
-    return isinstance(operations, int) and operations <= _CHEAP / 4 * max(made, 1)
+    return isinstance(operations, int) and operations <= _CHEAP * max(made, 1)
 
 
 def _bytes(value: ir.Value) -> int:
@@ -88,7 +93,8 @@ def _cut(
             if not repeated:
                 wiring.add_edge(_SOURCE, (value, "in"))
                 continue
-            wiring.add_edges_from(((operand, "out"), (value, "in")) for operand in read_by(node) if operand in made)
+            operands = [v for v in read_by(node) if v in made]
+            wiring.add_edges_from(((operand, "out"), (value, "in")) for operand in operands)
     wiring.add_edges_from(((value, "out"), _SINK) for value in needed if value in made)
     _, (near, _) = nx.minimum_cut(wiring, _SOURCE, _SINK)
     return {value for value in made if (value, "in") in near and (value, "out") not in near}
@@ -124,7 +130,9 @@ def _narrow_values(forward: Sequence[ir.Node]) -> set[ir.Value]:
         alive = {v for v in alive if last[v] > index} | {v for v in node.outputs if last.get(v, -1) > index}
         crossing.append(alive)
     widths = [sum(map(_bytes, values)) for values in crossing]
-    narrow = sorted(w for w in widths if w)[: max(1, len(widths) // 10)]
-    # The hidden state decides the width; ids, masks and shapes cross everything and weigh little.
-    limit = narrow[-1] if narrow else 0
-    return {v for values, width in zip(crossing, widths, strict=True) if 0 < width <= limit for v in values}
+    found: set[ir.Value] = set()
+    for index, width in enumerate(widths):
+        around = widths[max(0, index - _NEIGHBOURHOOD) : index + _NEIGHBOURHOOD + 1]
+        if 0 < width == min(around) and width < max(around):
+            found |= crossing[index]
+    return found

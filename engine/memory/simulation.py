@@ -1,8 +1,8 @@
 """One run of a graph, simulated: what is alive at every node, and the peak.
 
 The rules are those of ONNX Runtime with its own planning of reuse switched off: memory is taken when a node
-runs and given back after the last reader; a view takes none, and an operator that may work in place takes over
-an operand of the same size that ends with it.
+runs and given back after the last reader; a view takes none, and an operator that may work in place takes
+over an operand of the same size that ends with it.
 """
 
 from __future__ import annotations

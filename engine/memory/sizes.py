@@ -27,7 +27,7 @@ def at_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
     for name in sizes:
         if name not in known:
             raise ModelError(
-                f"no input has a dimension {name!r}; they are called {', '.join(known) or 'by numbers alone'}",
+                f"no input has a dimension {name!r}; the dimensions are {', '.join(known) or 'all numbers'}",
                 hint=did_you_mean(name, known),
             )
     copy = model.clone()

@@ -16,6 +16,7 @@ from fuseline.engine.shapes.site import Site
 __all__ = [
     "Cost",
     "convolution",
+    "count",
     "gemm",
     "matmul",
     "nothing",
@@ -59,7 +60,7 @@ def per_element(operations: int) -> Callable[[Site], Cost]:
     """So many operations for each element of the first output."""
 
     def rule(site: Site) -> Cost:
-        return Cost(multiply(operations, _count(site.node.outputs[0])))
+        return Cost(multiply(operations, count(site.node.outputs[0])))
 
     return rule
 
@@ -68,7 +69,7 @@ def per_input_element(operations: int) -> Callable[[Site], Cost]:
     """So many operations for each element of the first input."""
 
     def rule(site: Site) -> Cost:
-        return Cost(multiply(operations, _count(site.value(0))))
+        return Cost(multiply(operations, count(site.value(0))))
 
     return rule
 
@@ -76,11 +77,11 @@ def per_input_element(operations: int) -> Callable[[Site], Cost]:
 def matmul(site: Site) -> Cost:
     left = site.dims(0)
     inner = left[-2 if site.attribute("transA", 0) and len(left) > 1 else -1] if left else None
-    return Cost(multiply(multiply(2, inner), _count(site.node.outputs[0])))
+    return Cost(multiply(multiply(2, inner), count(site.node.outputs[0])))
 
 
 def gemm(site: Site) -> Cost:
-    product_, made = matmul(site), _count(site.node.outputs[0])
+    product_, made = matmul(site), count(site.node.outputs[0])
     return Cost(add(product_.operations, made) if site.value(2) is not None else product_.operations)
 
 
@@ -88,9 +89,10 @@ def convolution(site: Site) -> Cost:
     """Each output element is a product over the kernel and the channels of one group."""
     weight = site.dims(1)
     each = product(weight[1:]) if weight else None
-    return Cost(multiply(multiply(2, each), _count(site.node.outputs[0])))
+    return Cost(multiply(multiply(2, each), count(site.node.outputs[0])))
 
 
-def _count(value: ir.Value | None) -> Dim:
+def count(value: ir.Value | None) -> Dim:
+    """The number of elements."""
     dims = dims_of(value)
     return product(dims) if dims is not None else None

@@ -200,6 +200,7 @@ ATTENTION_OPERATORS = (
             ),
         ),
         _forward_workspace,
+        product=True,
     ),
     Operator(
         "FusedAttentionGrad",
@@ -208,6 +209,7 @@ ATTENTION_OPERATORS = (
         (optional("dq", _QUERIES), optional("dk", _KEYS), optional("dv", _KEYS), *_DMASK_DBIAS),
         attention_grad,
         workspace=_backward_workspace,
+        product=True,
     ),
     Operator(
         "FusedAttentionPacked",
@@ -225,6 +227,7 @@ ATTENTION_OPERATORS = (
             ),
         ),
         _forward_workspace,
+        product=True,
     ),
     Operator(
         "FusedAttentionPackedGrad",
@@ -233,5 +236,6 @@ ATTENTION_OPERATORS = (
         (optional("dqkv", _PACKED), *_DMASK_DBIAS),
         attention_packed_grad,
         workspace=_backward_workspace,
+        product=True,
     ),
 )

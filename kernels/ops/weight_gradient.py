@@ -31,5 +31,6 @@ WEIGHT_GRADIENT_OPERATORS = (
         (port("c", "N,K"), optional("a_sum", "N")),
         weight_grad,
         workspace=_workspace,
+        product=True,
     ),
 )

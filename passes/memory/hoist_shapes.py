@@ -24,27 +24,32 @@ class HoistShapes(Pass):
     def run(self, model: Model, rewriter: Rewriter) -> int:
         for graph in model.graphs():
             behind: dict[ir.Node, ir.Node] = {}  # what makes a value → the last reader of its shape in place
-            previous: ir.Node | None = None
+            previous: ir.Node | None = None  # of the nodes that stay where they are
             for node in list(graph):
-                self._visit(graph, node, previous, behind, rewriter)
-                previous = node
+                if not self._hoist(graph, node, previous, behind, rewriter):
+                    previous = node
         return rewriter.changes
 
-    def _visit(
+    def _hoist(
         self,
         graph: ir.Graph,
         node: ir.Node,
         previous: ir.Node | None,
         behind: dict[ir.Node, ir.Node],
         rewriter: Rewriter,
-    ) -> None:
+    ) -> bool:
+        """Whether the node was moved."""
         source = node.inputs[0] if is_op(node, "Shape") or is_op(node, "Size") else None
-        producer = source.producer() if source is not None else None
+        if source is None:
+            return False
+        producer = source.producer()
         if producer is None or producer.graph is not graph:
-            return  # an input lives through the whole run in any case
+            rewriter.reject(node, f"{source.name} comes from outside and lives through the whole run")
+            return False
         anchor = behind.get(producer, producer)
-        if previous is anchor:
-            behind[producer] = node
-        elif rewriter.permit(node, "read where the value is made"):
+        moved = previous is not anchor and rewriter.permit(node, "read where the value is made")
+        if moved:
             rewriter.move_behind(node, anchor)
+        if moved or previous is anchor:
             behind[producer] = node
+        return moved

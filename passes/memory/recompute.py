@@ -9,6 +9,7 @@ import onnx_ir as ir
 from fuseline.engine.memory.options import sizes_for
 from fuseline.engine.memory.origins import backward_nodes
 from fuseline.engine.memory.recomputation import Choice, choose
+from fuseline.engine.memory.simulation import Simulation
 from fuseline.engine.memory.sizes import at_sizes
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
@@ -24,7 +25,7 @@ class Recompute(Pass):
     What is kept is a minimum cut in bytes. `cheap` repeats whatever is no product, convolution or attention;
     `layers` keeps only what crosses the boundaries of layers and repeats all that is inside them. Results are
     the same to the bit: what was dropped is dropped again by the same seed and stream. It pays only where the
-    runtime follows the order of the graph.
+    runtime follows the order of the graph, and is left out where the simulated peak would not fall.
     """
 
     name = "recompute"
@@ -35,25 +36,35 @@ class Recompute(Pass):
     """Symbolic dimensions at which to judge, such as batch=8; others count as 32."""
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        choice = choose(at_sizes(model, sizes_for(model, self.sizes)), self.what)
-        backward = backward_nodes(model.graph)
-        copies = _Copies(model, rewriter, choice)
-        for node in list(model.graph):
-            if node not in backward:
-                continue
-            for index, value in enumerate(node.inputs):
-                if value is not None and value.name in choice.repeated:
-                    again = copies.of(value, node)
-                    if again is not None:
-                        node.replace_input_with(index, again)
+        concrete = at_sizes(model, sizes_for(model, self.sizes))
+        choice = choose(concrete, self.what)
+        before = Simulation(concrete).peak
+        _repeat(concrete, Rewriter(concrete, self.name), choice)
+        after = Simulation(concrete).peak
+        if after >= before:
+            rewriter.reject(next(iter(model.graph)), f"the peak would not fall: {before:,} → {after:,} bytes")
+            return 0
+        _repeat(model, rewriter, choice)
         return rewriter.changes
+
+
+def _repeat(model: Model, rewriter: Rewriter, choice: Choice) -> None:
+    """Let the backward half read second makings of what is to be repeated."""
+    backward = backward_nodes(model.graph)
+    copies = _Copies(rewriter, choice)
+    for node in [n for n in model.graph if n in backward]:
+        for index, value in enumerate(node.inputs):
+            if value is not None and value.name in choice.repeated:
+                again = copies.of(value, node)
+                if again is not None:
+                    node.replace_input_with(index, again)
 
 
 class _Copies:
     """The second makings of values; each is made once, in front of the first node that wants it."""
 
-    def __init__(self, model: Model, rewriter: Rewriter, choice: Choice) -> None:
-        self._model, self._rewriter, self._choice = model, rewriter, choice
+    def __init__(self, rewriter: Rewriter, choice: Choice) -> None:
+        self._rewriter, self._choice = rewriter, choice
         self._made: dict[ir.Value, ir.Value] = {}
 
     def of(self, value: ir.Value, reader: ir.Node) -> ir.Value | None:

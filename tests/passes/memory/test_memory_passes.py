@@ -1,0 +1,137 @@
+"""Memory passes: the order that they make, the peak that they reach, and results the same to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuseline.engine.memory import Origin, Simulation, at_sizes, symbols
+from fuseline.engine.model import Model
+from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.training.step import TrainingStep
+
+HEADER = '<ir_version: 10, opset_import: ["" : 20]>\n'
+
+
+def model(text: str) -> Model:
+    return Model.from_text(HEADER + text)
+
+
+def order(made: Model) -> list[str]:
+    return [str(node.outputs[0].name) for node in made.graph]
+
+
+def test_a_shape_is_read_where_the_value_is_made() -> None:
+    before = model(
+        "g (float[N,4] x) => (float[N,4] y, int64[2] s) { a = Relu(x) b = Exp(a) y = Neg(b) s = Shape(a) }"
+    )
+    after = Pipeline.parse("hoist-shapes").run(before).model
+    assert order(after) == ["a", "s", "b", "y"]
+
+
+def test_a_table_moves_to_its_reader_and_lowers_the_peak() -> None:
+    before = model(
+        "g (float[N,N] x, float[N,1] v, float[1,N] w) => (float[N,N] y) "
+        "{ t = Mul(v, w) a = MatMul(x, x) b = MatMul(a, x) c = MatMul(b, x) y = Add(c, t) }"
+    )
+    after = Pipeline.parse("order-for-memory{sizes=N=100}").run(before).model
+    assert order(after) == ["a", "b", "c", "t", "y"]
+    peaks = [Simulation(at_sizes(m, {"N": 100})).peak for m in (before, after)]
+    assert peaks == [3 * 40_000, 2 * 40_000]
+
+
+def test_views_and_work_in_place_take_no_memory() -> None:
+    made = model(
+        "g (float[N,4] x) => (float[M] y) <int64[1] flat = {-1}> "
+        "{ a = MatMul(x, x4) b = Relu(a) c = Reshape(b, flat) y = Neg(c) }".replace("x4", "w").replace(
+            "<int64[1] flat", "<float[4,4] w = {" + ",".join(["1.0"] * 16) + "}, int64[1] flat"
+        )
+    )
+    found = Simulation(at_sizes(made, {"N": 10}))
+    assert found.peak == 160, "one buffer serves all four"
+    assert found.unknown == []
+
+
+def test_an_unknown_dimension_is_refused_by_name() -> None:
+    with pytest.raises(Exception, match="no input has a dimension 'btch'"):
+        at_sizes(model("g (float[batch,4] x) => (float[batch,4] y) { y = Relu(x) }"), {"btch": 3})
+
+
+@pytest.fixture(scope="module")
+def step_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A small net with dropout, differentiated and with its optimizer."""
+    torch = pytest.importorskip("torch")
+    import fuseline
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Linear(16, 16) for _ in range(4)])
+            self.norm = torch.nn.LayerNorm(16)
+            self.drop = torch.nn.Dropout(0.25)
+
+        def forward(self, x: Any, labels: Any) -> Any:
+            for layer in self.layers:
+                x = self.norm(x + self.drop(torch.nn.functional.gelu(layer(x))))
+            return torch.nn.functional.cross_entropy(x, labels)
+
+    torch.manual_seed(0)
+    inputs = {"x": torch.randn(6, 16), "labels": torch.randint(0, 16, (6,))}
+    exported = fuseline.export(Net().train(), train=True, example_inputs=inputs, check=False)
+    return Pipeline.parse("training,insert-optimizer").run(exported).model
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("what", ["cheap", "layers"])
+def test_recomputed_steps_are_the_same_to_the_bit(step_model: Model, what: str) -> None:
+    sizes = dict.fromkeys(symbols(step_model), 2048)
+    options = "+".join(f"{name}={size}" for name, size in sizes.items())
+    again = Pipeline.parse(f"hoist-shapes,recompute{{what={what},sizes={options}}}").run(step_model)
+    before, after = (Simulation(at_sizes(m, sizes)).peak for m in (step_model, again.model))
+    assert after < before
+    rng = np.random.default_rng(0)
+    batch = {"x": rng.normal(size=(6, 16)).astype(np.float32), "labels": rng.integers(0, 16, 6)}
+    states = []
+    for made in (step_model, again.model):
+        step = TrainingStep(made, threads=1, optimize="none")
+        step.settings.learning_rate = 0.01
+        for seed in range(3):
+            step.run(batch, seed=seed)
+        states.append(step.state_dict())
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(value, states[1][name], err_msg=name)
+
+
+@pytest.mark.native
+def test_what_holds_the_peak_has_an_origin(step_model: Model) -> None:
+    found = Simulation(at_sizes(step_model, dict.fromkeys(symbols(step_model), 64)))
+    holders = found.holders()
+    assert sum(h.bytes for h in holders) == found.peak
+    assert {Origin.SAVED, Origin.GRADIENT} & {h.origin for h in holders}
+    assert all(sum(row.values()) == total for row, total in zip(found.by_origin(), found.alive, strict=True))
+
+
+def test_the_command(tmp_path: Path) -> None:
+    import json
+
+    from typer.testing import CliRunner
+
+    from fuseline.tools.main import app
+
+    model("g (float[batch,4] x) => (float[batch,4] y) { a = Relu(x) y = Exp(a) }").save(tmp_path / "m.onnx")
+    arguments = [
+        "plan",
+        str(tmp_path / "m.onnx"),
+        "--batch",
+        "8",
+        "--json",
+        "--picture",
+        str(tmp_path / "p.svg"),
+    ]
+    made = CliRunner().invoke(app, arguments)
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.output)["plans"]["as it is"]["peak"] == 128
+    assert (tmp_path / "p.svg").read_text().startswith("<svg")

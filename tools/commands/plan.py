@@ -1,0 +1,113 @@
+"""`fuseline plan`: how much memory a model needs while it runs, who holds it, and what would lower it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fuseline.tools.console import console, print_json
+
+if TYPE_CHECKING:
+    from fuseline.engine.memory import Simulation
+    from fuseline.engine.model import Model
+
+__all__ = ["plan_command"]
+
+
+def plan_command(
+    model: Annotated[Path, typer.Argument(help="An .onnx file: an inference graph, or a training step.")],
+    batch: Annotated[int | None, typer.Option(min=0, help="The size of the dimension `batch`.")] = None,
+    seq: Annotated[int | None, typer.Option(min=0, help="The size of the dimension `sequence`.")] = None,
+    size: Annotated[
+        list[str] | None, typer.Option(help="The size of any other dimension: NAME=NUMBER (repeatable).")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Write the live memory over the run as an .svg.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Show the peak of memory of one run in the order of the graph, by origin and by torch module."""
+    from fuseline.engine.memory import Simulation, at_sizes
+    from fuseline.engine.memory.options import sizes_for
+    from fuseline.engine.memory.picture import picture as draw
+    from fuseline.engine.model import Model
+    from fuseline.kernels.records import register_records
+
+    register_records()  # without them the sizes of what native operators make are not known
+    loaded = Model.load(model)
+    given = [*(size or ()), *_named("batch", batch), *_named("sequence", seq)]
+    sizes = sizes_for(loaded, given)
+    plans = {"as it is": Simulation(at_sizes(loaded, sizes))}
+    for name, changed in _alternatives(loaded, given):
+        plans[name] = Simulation(at_sizes(changed, sizes))
+    if picture is not None:
+        picture.write_text(draw(list(plans.items())), encoding="utf-8")
+    data = {"model": str(model), "sizes": sizes, "plans": {n: _described(p) for n, p in plans.items()}}
+    if as_json:
+        print_json(data)
+    else:
+        _print(data, plans, picture)
+
+
+def _named(name: str, value: int | None) -> list[str]:
+    return [] if value is None else [f"{name}={value}"]
+
+
+def _alternatives(model: Model, given: list[str]) -> list[tuple[str, Model]]:
+    """What the memory passes would make of it, each behind the ones before."""
+    from fuseline.engine.pipeline import Pipeline
+    from fuseline.engine.properties import Property
+
+    at = f"sizes={'+'.join(given)}" if given else ""
+    ordered = Pipeline.parse(f"hoist-shapes,order-for-memory{{{at}}}").run(model).model
+    found = [("ordered", ordered)]
+    if model.has(Property.DIFFERENTIATED):
+        for what in ("cheap", "layers"):
+            options = ",".join(filter(None, [f"what={what}", at]))
+            found.append((f"recompute {what}", Pipeline.parse(f"recompute{{{options}}}").run(ordered).model))
+    return found
+
+
+def _described(plan: Simulation) -> dict[str, Any]:
+    origins: dict[str, int] = defaultdict(int)
+    modules: dict[str, int] = defaultdict(int)
+    for holder in plan.holders():
+        origins[holder.origin] += holder.bytes
+        modules[holder.module or "(none)"] += holder.bytes
+    node = plan.nodes[plan.peak_at] if plan.alive else None
+    return {
+        "peak": plan.peak,
+        "at": node.name if node is not None else None,
+        "by_origin": dict(origins),
+        "by_module": dict(sorted(modules.items(), key=lambda item: -item[1])),
+        "held_by_caller": {str(k): v for k, v in plan.held().items()},
+        "unknown": plan.unknown,
+    }
+
+
+def _print(data: dict[str, Any], plans: dict[str, Simulation], picture: Path | None) -> None:
+    from rich.table import Table
+
+    sizes = ", ".join(f"{name} {number}" for name, number in data["sizes"].items())
+    console.print(f"one run at {sizes or 'fixed sizes'}; what the caller holds is not counted", markup=False)
+    table = Table("plan", "peak MB", "at node", "held mostly as", title="memory", title_justify="left")
+    for name, row in data["plans"].items():
+        mostly = ", ".join(
+            f"{k} {v / 1e6:.1f}" for k, v in sorted(row["by_origin"].items(), key=lambda i: -i[1])[:3]
+        )
+        table.add_row(name, f"{row['peak'] / 1e6:.1f}", row["at"] or "", mostly)
+    console.print(table)
+    first = data["plans"]["as it is"]
+    modules = Table("torch module", "MB at the peak", title="who holds it, as it is", title_justify="left")
+    for module, held in list(first["by_module"].items())[:12]:
+        modules.add_row(module, f"{held / 1e6:.1f}")
+    console.print(modules)
+    held = ", ".join(f"{name} {number / 1e6:.1f} MB" for name, number in first["held_by_caller"].items())
+    console.print(f"held by the caller: {held}", markup=False)
+    if first["unknown"]:
+        console.print(f"{len(first['unknown'])} values of unknown size count as nothing", markup=False)
+    if picture is not None:
+        console.print(f"wrote {picture}", markup=False)
