@@ -127,9 +127,12 @@ def weight_bytes(ir_model: ir.Model) -> int:
 
 
 def save(model: Model, path: str | os.PathLike[str], *, external: bool | None = None) -> None:
+    from fuseline.engine.validation import check_finished
+
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with collector_paused():
+        check_finished(model)
         ir_model = model.to_ir()
         if external is None:
             external = weight_bytes(ir_model) > INLINE_LIMIT

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fuseline.engine.analysis.analyses import Analyses
+from fuseline.engine.authoring import raised_at
 from fuseline.engine.collector import collector_paused
 from fuseline.engine.errors import FuselineError, GateFailed, PassError, PipelineError, did_you_mean
 from fuseline.engine.model import Model
@@ -185,11 +186,14 @@ class PassManager:
         try:
             record.changes = step.pass_.run(model, rewriter)
         except FuselineError as error:
-            error.add_note(f"in pass {step.index} {step.name!r}")
+            place = raised_at(error)
+            error.add_note(f"in pass {step.index} {step.name!r}{f', at {place}' if place else ''}")
             raise
         except Exception as error:
+            place = raised_at(error)
             raise PassError(
-                f"pass {step.name!r} (step {step.index}) crashed: {type(error).__name__}: {error}"
+                f"pass {step.name!r} (step {step.index}) crashed{f' at {place}' if place else ''}: "
+                f"{type(error).__name__}: {error}"
             ) from error
         record.seconds = time.perf_counter() - started
         record.statistics = dict(rewriter.statistics)

@@ -117,7 +117,8 @@ def read_by(node: ir.Node) -> list[ir.Value]:
     for graph in subgraphs(node):
         nodes = list(ir.traversal.RecursiveGraphIterator(graph))
         inside = {graph, *(n.graph for n in nodes)}
-        values.extend(v for n in nodes for v in n.inputs if v is not None and v.graph not in inside)
+        inner = [*(v for n in nodes for v in n.inputs if v is not None), *graph.outputs]
+        values.extend(v for v in inner if v.graph not in inside)
     return values
 
 

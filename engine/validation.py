@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import onnx
 import onnx_ir as ir
 
-from fuseline.engine.errors import ModelError, did_you_mean
+from fuseline.engine.errors import FuselineError, ModelError, did_you_mean
+from fuseline.engine.nodes import is_standard, read_by, root_of
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
 
-__all__ = ["validate"]
+__all__ = ["check_finished", "validate"]
 
 
 def validate(model: Model, *, source: str = "the model") -> None:
@@ -21,6 +22,33 @@ def validate(model: Model, *, source: str = "the model") -> None:
     _check_operators(model, source)
     _check_values(model, source)
     _sort(model, source)
+
+
+def check_finished(model: Model) -> None:
+    """Raise a ModelError where a pass has left what no runtime loads; such a model is not written."""
+    from fuseline.engine.rewriting.checks import check_node
+    from fuseline.engine.rewriting.rewriter import PASS_KEY
+
+    _check_values(model, "the model")
+    for graph in model.graphs():
+        if not _is_sorted(graph):
+            raise ModelError(f"the nodes of {graph.name!r} are not in an order in which they can run")
+        imports = root_of(model, graph).opset_imports
+        for node in graph:
+            maker = node.metadata_props.get(PASS_KEY)
+            if maker is None:
+                continue
+            if not is_standard(node) and node.domain not in imports:
+                raise ModelError(
+                    f"{node.name!r}, made by {maker!r}, is of the domain {node.domain!r}, "
+                    f"which {graph.name!r} does not import"
+                )
+            try:
+                check_node(model, node, graph)
+            except FuselineError as error:
+                raise ModelError(
+                    f"{node.name!r}, made by {maker!r}: {error.message}", hint=error.hint
+                ) from error
 
 
 def _check_operators(model: Model, source: str) -> None:
@@ -78,8 +106,8 @@ def _sort(model: Model, source: str) -> None:
 def _is_sorted(graph: ir.Graph) -> bool:
     seen: set[ir.Node] = set()
     for node in graph:
-        for value in node.inputs:
-            producer = value.producer() if value is not None else None
+        for value in read_by(node):
+            producer = value.producer()
             if producer is not None and producer.graph is graph and producer not in seen:
                 return False
         seen.add(node)
@@ -91,8 +119,8 @@ def _cycle(graph: ir.Graph) -> str:
 
     edges: nx.DiGraph[str | None] = nx.DiGraph()
     for node in graph:
-        for value in node.inputs:
-            producer = value.producer() if value is not None else None
+        for value in read_by(node):
+            producer = value.producer()
             if producer is not None and producer.graph is graph:
                 edges.add_edge(producer.name, node.name)
     names = [edge[0] for edge in nx.find_cycle(edges)]

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from fuseline.engine import constants
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import is_op
 from fuseline.engine.patterns.match import show
 from fuseline.engine.patterns.terms import Associative, Constrained
 
@@ -57,7 +58,7 @@ def trees(
             continue
         for position, leaf in enumerate(leaves):
             node = leaf.producer() if leaf is not None else None
-            if node is None or node.op_type != term.op_type or not in_reach(node):
+            if node is None or not is_op(node, term.op_type) or not in_reach(node):
                 continue
             opened = [*nodes, node]
             if frozenset(opened) not in seen:

@@ -102,7 +102,7 @@ def explain(fusion: Fusion, model: Model, *, at_most: int = 10) -> Explanation:
 def _near_misses(size: int, matches: list[Match], misses: list[tuple[Failure, str | None]]) -> list[NearMiss]:
     taken = {node for match in matches for node in match.nodes}
     # What fits little more than any node of the same kind would is no near miss.
-    enough = min(1, size - 1) + size // 5
+    enough = min(1, size - 2) + size // 5 if size > 1 else 0
     worth = [(f, r) for f, r in misses if f.root not in taken and (r or f.matched > enough)]
     worth.sort(key=lambda item: (-item[0].matched, item[1] is None))
     nearest: list[NearMiss] = []

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import onnx_ir as ir
 
+from fuseline.engine.authoring import blamed, defined_at
+from fuseline.engine.constants import is_constant
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import normal_domain
+from fuseline.engine.nodes import normal_domain, rank_of, read_by
+from fuseline.engine.operators import Trait, record
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.patterns.match import Context, Match
+from fuseline.engine.patterns.calling import call, check_parameters
+from fuseline.engine.patterns.match import Match
 from fuseline.engine.patterns.matcher import Matcher
 from fuseline.engine.patterns.pattern import Op, Pattern, trace
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.forms import Inexpressible
 from fuseline.engine.rewriting.rewriter import Rewriter
+from fuseline.engine.shapes.inference import infer
+from fuseline.engine.shapes.values import ShapeValues
 
 __all__ = ["Fusion"]
 
@@ -50,7 +55,12 @@ class Fusion(Pass):
         raise NotImplementedError
 
     def pattern(self) -> Pattern:
-        return trace(self.match, self.name or type(self).__name__)
+        """The traced pattern; `check` and `replace` must ask for nothing that it does not capture."""
+        owner = self.name or type(self).__name__
+        pattern = trace(self.match, owner)
+        check_parameters(owner, self.check, pattern)
+        check_parameters(owner, self.replace, pattern, skip=1)
+        return pattern
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         matcher = Matcher(self.pattern(), model)
@@ -82,28 +92,44 @@ class Fusion(Pass):
         for match in matcher.at(root):
             if best is not None and len(match.nodes) <= len(best.nodes):
                 continue
-            reason = _used_elsewhere(match) or _call(self.check, None, match, matcher.model)
+            reason = self._refusal(match, matcher.model)
             if reason is None and len(match.nodes) >= matcher.pattern.size:
                 return match
             if reason is None:
                 best = match
             elif refused is None or len(match.nodes) > refused[0]:
-                refused = len(match.nodes), str(reason)
+                refused = len(match.nodes), reason
         return best if best is not None or refused is None else refused[1]
+
+    def _refusal(self, match: Match, model: Model) -> str | None:
+        outside = _used_elsewhere(match)
+        if outside is not None:
+            return outside
+        reason = call(self.name, self.check, None, match, model)
+        if reason is None:
+            return _raised_rank(match, model)
+        if isinstance(reason, str):
+            return reason
+        raise PassError(
+            f"{self.name!r}, check at {defined_at(self.check)}: it returned {reason!r}",
+            hint="check returns None to accept a match, or the reason why not as a text",
+        )
 
     def build(self, match: Match, rewriter: Rewriter) -> tuple[Builder, list[ir.Value]]:
         """The nodes that replace a match, and the values that replace its outputs."""
         builder = rewriter.builder(match.root)
         try:
-            made = _call(self.replace, builder, match, rewriter.model)
+            made = call(self.name, self.replace, builder, match, rewriter.model)
         except Inexpressible:
             builder.discard()
             raise
         values = list(made) if isinstance(made, tuple) else [made]
         if len(values) != len(match.outputs) or not all(isinstance(v, ir.Value) for v in values):
+            found = "nothing" if made is None else repr(made)
             raise PassError(
-                f"{self.name!r} replaces {len(match.outputs)} outputs of {match.root.name!r} by {made!r}",
-                hint="replace must return one value for each output of the pattern",
+                f"{self.name!r}, replace at {defined_at(self.replace)}: it returned {found} for the "
+                f"{len(match.outputs)} outputs of {match.root.name!r}",
+                hint="is a `return` missing? replace returns one value for each output of the pattern",
             )
         return builder, values
 
@@ -187,7 +213,8 @@ class _Sweep:
         old = sorted(match.nodes, key=lambda n: position.get(n, -1))
         old.remove(match.root)
         old.append(match.root)
-        self.rewriter.replace(old, builder.nodes, zip(match.outputs, values, strict=True))
+        with blamed(self.fusion.name, self.fusion.replace):
+            self.rewriter.replace(old, builder.nodes, zip(match.outputs, values, strict=True))
         self._remove_dead(match)
         self.made.update(builder.nodes)
         for node in builder.nodes:
@@ -225,6 +252,34 @@ def _used_elsewhere(match: Match) -> str | None:
     return None
 
 
+def _raised_rank(match: Match, model: Model) -> str | None:
+    """A constant of one element is a number to a pattern, but with many axes it adds some to the result."""
+    for node in match.nodes:
+        operator = record(node)
+        if operator is None or not operator.has(Trait.ELEMENTWISE) or len(node.inputs) < 2:
+            continue
+        ranks = [_rank(model, v) for v in node.inputs if v is not None]
+        for value in node.inputs:
+            shape = value.shape if value is not None else None
+            if not shape or any(d != 1 for d in shape) or not is_constant(model, value):
+                continue
+            others = list(ranks)
+            others.remove(len(shape))
+            if others and (None in others or max(r for r in others if r is not None) < len(shape)):
+                return f"the constant of one element has {len(shape)} axes, and may give the result more"
+    return None
+
+
+def _rank(model: Model, value: ir.Value) -> int | None:
+    """The number of axes, worked out where the graph does not say."""
+    known, producer = rank_of(value), value.producer()
+    if known is not None or producer is None:
+        return known
+    typings = infer(producer, ShapeValues(model)) or ()
+    dims = typings[0][1] if typings and value.index() == 0 else None
+    return None if dims is None else len(dims)
+
+
 def _makes_cycle(match: Match, position: dict[ir.Node, int]) -> bool:
     """Whether an input of a match with several outputs depends on one of these outputs."""
     if len(match.outputs) == 1:
@@ -240,38 +295,5 @@ def _makes_cycle(match: Match, position: dict[ir.Node, int]) -> bool:
         if node in inside:
             return True
         seen.add(node)
-        stack.extend(v.producer() for v in node.inputs if v is not None)
+        stack.extend(v.producer() for v in read_by(node))
     return False
-
-
-def _call(function: Callable[..., Any], op: Builder | None, match: Match, model: Model) -> Any:
-    """Call `check` or `replace` with the captures it asks for by name."""
-    arguments: list[Any] = [] if op is None else [op]
-    keywords: dict[str, Any] = {}
-    parameters = list(inspect.signature(function).parameters.values())
-    for parameter in parameters[len(arguments) :]:
-        if parameter.kind is parameter.VAR_KEYWORD or parameter.name == "captures":
-            continue
-        if parameter.name == "context":
-            keywords["context"] = Context(model, match)
-        elif parameter.kind is parameter.VAR_POSITIONAL:
-            arguments.extend(match.captures.get(parameter.name, ()))
-        elif parameter.name in match.captures:
-            _pass(parameter, match.captures[parameter.name], arguments, keywords, parameters)
-        elif parameter.default is inspect.Parameter.empty:
-            keywords[parameter.name] = None
-    return function(*arguments, **keywords)
-
-
-def _pass(
-    parameter: inspect.Parameter,
-    value: Any,
-    arguments: list[Any],
-    keywords: dict[str, Any],
-    parameters: list[inspect.Parameter],
-) -> None:
-    # In front of a `*rest` parameter, captures must go by position.
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters) and parameter.kind is not parameter.KEYWORD_ONLY:
-        arguments.append(value)
-    else:
-        keywords[parameter.name] = value

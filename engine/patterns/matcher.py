@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from fuseline.engine import constants
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import normal_domain
+from fuseline.engine.nodes import is_op, normal_domain
 from fuseline.engine.patterns.agreement import same, trees, violation
 from fuseline.engine.patterns.attributes import attribute, attribute_agrees
 from fuseline.engine.patterns.bindings import Bindings
@@ -230,7 +230,7 @@ class Matcher:
             yield from self._term(term.inner, value, user)
             del self._extra[len(self._extra) - len(skipped) :]
             node = value.producer() if value is not None else None
-            if node is None or node.op_type not in term.op_types or len(skipped) == term.at_most:
+            if node is None or not is_op(node, *term.op_types) or len(skipped) == term.at_most:
                 return
             if not self._in_reach(node):
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, overload
@@ -11,7 +11,10 @@ from typing import Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from fuseline.engine.errors import PassError
+from fuseline.engine.authoring import blamed, defined_at
+from fuseline.engine.errors import PassError, did_you_mean
+from fuseline.engine.operators import Trait, lookup
+from fuseline.engine.operators.signatures import attribute_names, is_known, largest_arity, similar
 from fuseline.engine.patterns.terms import (
     Alternatives,
     Associative,
@@ -113,6 +116,8 @@ class Op:
         **attributes: Any,
     ) -> Term | tuple[Term, ...]:
         """A node of any of several operators; with `_outputs` a tuple of so many terms."""
+        for op_type in op_types:
+            _check_operator(op_type, _domain, len(inputs), attributes)
         terms = tuple(self.term(i) for i in inputs)
         node = NodeTerm(tuple(op_types), terms, _domain, attributes, _label, _shared)
         outputs = tuple(Output(node, index) for index in range(_outputs or 1))
@@ -149,10 +154,16 @@ class Op:
     def through(self, inner: PatternInput, *op_types: str, at_most: int = 2) -> Term:
         """`inner`, or `inner` behind a few nodes of kinds that do not matter here (their first input)."""
         kinds = frozenset(op_types or ("Identity", "Cast", "Reshape", "Transpose"))
+        for op_type in kinds:
+            _check_operator(op_type, "", 1, {})
         return Through(_present(self.term(inner)), kinds, at_most)
 
     def associative(self, op_type: str, *parts: PatternInput) -> Term:
         """All parts combined by one associative and commutative operator, in any grouping and order."""
+        operator = lookup("", op_type)
+        _check_operator(op_type, "", 2, {})
+        if operator is not None and not operator.has(Trait.ASSOCIATIVE | Trait.COMMUTATIVE):
+            raise PassError(f"{op_type} is not associative and commutative: write its nodes one by one")
         return Associative(op_type, tuple(_present(self.term(p)) for p in parts))
 
     def example(
@@ -167,6 +178,20 @@ class Op:
 def one_of(*options: PatternInput, pick: str | None = None) -> Term:
     """Any of the alternatives."""
     return Op().one_of(*options, pick=pick)
+
+
+def _check_operator(op_type: str, domain: str, arity: int, attributes: Mapping[str, Any]) -> None:
+    """Refuse what no node can ever be: it would never match, without a word."""
+    name = f"{domain}::{op_type}" if domain else op_type
+    if not is_known(domain, op_type):
+        raise PassError(f"there is no operator {name!r}", hint=similar(domain, op_type))
+    names, most = attribute_names(domain, op_type), largest_arity(domain, op_type)
+    wrong = next((a for a in attributes if names is not None and a not in names), None)
+    if wrong is not None:
+        hint = did_you_mean(wrong, names or ()) or f"it knows {', '.join(sorted(names or ())) or 'none'}"
+        raise PassError(f"{name} has no attribute {wrong!r}", hint=hint)
+    if most is not None and arity > most:
+        raise PassError(f"{name} takes at most {most} inputs, not {arity}")
 
 
 def _present(term: Term | None) -> Term:
@@ -193,6 +218,20 @@ class Pattern:
                 seen[id(term)] = term
                 stack.extend(children(term))
         return tuple(seen.values())
+
+    @cached_property
+    def captured(self) -> frozenset[str]:
+        """The names that a match remembers: of values, of attributes, and of the alternative picked."""
+        names: set[str] = set()
+        for term in self.terms:
+            match term:
+                case Capture(name=name) | Many(name=name):
+                    names.add(name)
+                case Alternatives(pick=str(pick)):
+                    names.add(pick)
+                case Output(node=node):
+                    names.update(c.name for c in node.attributes.values() if isinstance(c, Capture))
+        return frozenset(names)
 
     @cached_property
     def size(self) -> int:
@@ -279,8 +318,13 @@ def trace(match: Callable[..., Any], owner: str) -> Pattern:
             arguments.append(Many(parameter.name))
         else:
             arguments.append(Capture(parameter.name, optional=parameter.default is None))
-    result = match(Op(), *arguments)
+    with blamed(owner, match):
+        result = match(Op(), *arguments)
     outputs = result if isinstance(result, tuple) else (result,)
     if not outputs or not all(isinstance(o, Term) for o in outputs):
-        raise PassError(f"the pattern of {owner!r} returns {result!r}, not what `op` made")
+        found = "nothing" if result is None else repr(result)
+        raise PassError(
+            f"{owner!r}, match at {defined_at(match)}: it returned {found}, not what `op` made",
+            hint="is a `return` missing?",
+        )
     return Pattern(outputs)

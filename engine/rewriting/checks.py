@@ -70,8 +70,12 @@ def check_replacement(model: Model, old: ir.Value, new: ir.Value) -> None:
             f"{old.name!r} is {old.dtype.name}, but what takes its place, {new.name!r}, is {new.dtype.name}"
         )
     made = dims_of(new)
-    meant = _made_by(model, old) if made is not None else None
-    if made is None or meant is None:
+    if made is None:
+        return
+    meant, declared = _made_by(model, old), dims_of(old)
+    if meant is None and declared is not None:
+        meant = (None,) * len(declared)  # sizes in a file may be those of an example
+    if meant is None:
         return
     if len(meant) != len(made) or any(_differ(a, b) for a, b in zip(meant, made, strict=True)):
         raise PassError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
@@ -30,6 +29,10 @@ class ResolveCumulativeSum(LocalRewrite):
         forward = op.CumSum(x, axis)
         if not attribute(node, "reverse", 0):
             return op.Sub(forward, x)
-        total = op.ReduceSum(x, op.Reshape(axis, np.array([1])), keepdims=1)
+        # An axis may be int32, axes may not.
+        wide = (
+            axis if axis is None or axis.dtype == ir.DataType.INT64 else op.Cast(axis, to=ir.DataType.INT64)
+        )
+        total = op.ReduceSum(x, op.Reshape(wide, [1]), keepdims=1)
         after = op.Sub(total, forward)
         return after if attribute(node, "exclusive", 0) else op.Add(after, x)

@@ -160,3 +160,31 @@ def test_transforming_parameters_keeps_the_map() -> None:
     assert tensor is not None
     np.testing.assert_array_equal(tensor.numpy(), content.T)
     np.testing.assert_array_equal(model.parameters.from_graph({"w": tensor.numpy()})["layer.weight"], content)
+
+
+CAPTURING = """<ir_version: 8, opset_import: ["" : 17]>
+g (bool c, float[4] x) => (float[4] y) {
+    y = If(c) <
+        then_branch = t () => (float[4] p) { p = Neg(a) },
+        else_branch = e () => (float[4] q) { q = Identity(a) }>
+    a = Exp(x)
+}"""
+
+
+def test_a_branch_is_sorted_behind_what_it_captures(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx.parser.parse_model(CAPTURING).SerializeToString())
+    model = Model.load(path)
+    assert [n.op_type for n in model.clone().graph] == ["Exp", "If"]
+
+
+def test_an_invalid_model_is_not_written(tmp_path: Path) -> None:
+    model = Model.from_text(
+        '<ir_version: 8, opset_import: ["" : 17]>\ng (float[4] x) => (float[4] y) { y = Neg(x) }'
+    )
+    [node] = model.graph
+    node.metadata_props["fuseline.pass"] = "mine"
+    node.attributes["axs"] = ir.AttrInt64("axs", 1)
+    with pytest.raises(ModelError, match="made by 'mine': Neg has no attribute 'axs'"):
+        model.save(tmp_path / "out.onnx")
+    assert not list(tmp_path.iterdir())

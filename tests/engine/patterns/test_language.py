@@ -272,7 +272,9 @@ def test_a_pattern_that_is_no_pattern_is_refused() -> None:
         def match(self, op: Any, x: Any) -> Any:
             return 3
 
-    with pytest.raises(PassError, match="the pattern of 'wrong' returns 3, not what `op` made"):
+    with pytest.raises(
+        PassError, match=r"'wrong', match at .*test_language.py:\d+: it returned 3, not what `op` made"
+    ):
         Wrong().pattern()
 
 

@@ -1,0 +1,169 @@
+"""A pass author's mistakes: each has a message with the plugin's file and line, and nothing is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fuseline.engine.model import Model
+
+OPSET = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+HEAD = '''
+import onnx_ir as ir
+from fuseline.engine.pass_ import Pass
+from fuseline.engine.patterns import Fusion
+
+class Mine(Fusion):
+    """Neg(Neg(x)) → x"""
+    name = "mine"
+
+    def match(self, op, x):
+        return op.Neg(op.Neg(x))
+'''
+CHECK = "\n    def check(self, x):\n        {}\n"
+REPLACE = "\n    def replace(self, op, x):\n        {}\n"
+GOOD = REPLACE.format("return op.Identity(x)")
+
+MISTAKES = {
+    "capture in replace": (
+        HEAD + "\n    def replace(self, op, y):\n        return op.Identity(y)\n",
+        13,
+        "'y'",
+    ),
+    "capture in check": (HEAD + "\n    def check(self, xx=None):\n        return None\n" + GOOD, 13, "'xx'"),
+    "operator in replace": (HEAD + REPLACE.format("return op.Identty(x)"), 14, "did you mean 'Identity'"),
+    "attribute in replace": (HEAD + REPLACE.format("return op.Softmax(x, axs=1)"), 14, "did you mean 'axis'"),
+    "arity in replace": (HEAD + REPLACE.format("return op.Identity(x, x)"), 14, "2 inputs"),
+    "another type": (HEAD + REPLACE.format("return op.Cast(x, to=ir.DataType.DOUBLE)"), 13, "DOUBLE"),
+    "another shape": (HEAD + REPLACE.format("return op.Unsqueeze(x, [0])"), 13, "shape [1,4]"),
+    "forgotten return": (HEAD + REPLACE.format("op.Identity(x)"), 13, "a `return` missing"),
+    "check returns True": (HEAD + CHECK.format("return True") + GOOD, 13, "returned True"),
+    "crash in check": (HEAD + CHECK.format("return x.nothing") + GOOD, 14, "AttributeError"),
+    "operator in match": (HEAD.replace("op.Neg(op", "op.Ngg(op") + GOOD, 11, "did you mean 'Neg'"),
+    "attribute in match": (HEAD.replace("op.Neg(x)", "op.Neg(x, axis=1)") + GOOD, 11, "'axis'"),
+    "arity in match": (HEAD.replace("op.Neg(x)", "op.Neg(x, x)") + GOOD, 11, "at most 1 inputs"),
+    "nothing matched": (HEAD.replace("return op", "op") + GOOD, 10, "a `return` missing"),
+}
+IN_EXPLAIN = {
+    "capture in replace",
+    "capture in check",
+    "check returns True",
+    "crash in check",
+    "operator in match",
+    "attribute in match",
+    "arity in match",
+    "nothing matched",
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]>\ng (float[4] x) => (float[4] y) { a = Neg(x) y = Neg(a) }'
+    )
+    Model.from_text(text).save(path)
+    return path
+
+
+def fuseline(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fuseline.tools.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_run_says_where_and_writes_nothing(mistake: str, tmp_path: Path, model: Path) -> None:
+    code, line, words = MISTAKES[mistake]
+    plugin, made = tmp_path / "plugin.py", tmp_path / "out.onnx"
+    plugin.write_text(code)
+    done = fuseline("run", model, "-o", made, "--pipeline", "mine", "--plugin", plugin)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2, said
+    assert f"plugin.py:{line}" in said.replace(" ", "")
+    assert words.replace(" ", "") in said.replace(" ", "")
+    assert not made.exists()
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("mistake", sorted(IN_EXPLAIN))
+def test_explain_says_where(mistake: str, tmp_path: Path, model: Path) -> None:
+    code, line, words = MISTAKES[mistake]
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(code)
+    done = fuseline("passes", "explain", "mine", model, "--plugin", plugin)
+    said = (done.stdout + done.stderr).replace("\n", "").replace(" ", "")
+    assert done.returncode == 2, said
+    assert f"plugin.py:{line}" in said
+    assert words.replace(" ", "") in said
+
+
+def test_a_pass_that_is_no_pattern_names_its_line_too(tmp_path: Path, model: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(
+        HEAD.split("class")[0]
+        + '''
+class Mine(Pass):
+    """Neg → Sgn"""
+    name = "mine"
+
+    def run(self, model, rewriter):
+        for node in list(model.graph):
+            if rewriter.permit(node):
+                new = ir.node("Sgn", [node.inputs[0]])
+                rewriter.replace([node], [new], [(node.outputs[0], new.outputs[0])])
+        return rewriter.changes
+'''
+    )
+    made = tmp_path / "out.onnx"
+    done = fuseline("run", model, "-o", made, "--pipeline", "mine", "--plugin", plugin)
+    said = (done.stdout + done.stderr).replace("\n", "").replace(" ", "")
+    assert done.returncode == 2
+    assert "plugin.py:15" in said
+    assert "didyoumean'Sign'" in said
+    assert not made.exists()
+
+
+def test_a_foreign_operator_of_the_same_name_is_no_part_of_a_tree() -> None:
+    from fuseline.engine.patterns import Fusion
+    from fuseline.engine.patterns.explain import explain
+
+    class Sum(Fusion):
+        """x+x+x → 3·x"""
+
+        name = "test-sum"
+
+        def match(self, op, x):  # type: ignore[no-untyped-def]
+            return op.associative("Add", x, x, x)
+
+        def replace(self, op, x):  # type: ignore[no-untyped-def]
+            return op.Mul(x, 3.0)
+
+    text = OPSET + "g (float[4] x) => (float[4] y) {{ a = {}Add(x, x) y = Add(a, x) }}"
+    assert len(explain(Sum(), Model.from_text(text.format(""))).matches) == 1
+    assert not explain(Sum(), Model.from_text(text.format("own."))).matches
+
+
+def test_a_pattern_of_two_nodes_has_near_misses(model: Path) -> None:
+    from fuseline.engine.patterns import Fusion
+    from fuseline.engine.patterns.explain import explain
+
+    class Double(Fusion):
+        """Neg(Neg(x)) → x"""
+
+        name = "test-double"
+
+        def match(self, op, x):  # type: ignore[no-untyped-def]
+            return op.Neg(op.Neg(x))
+
+        def replace(self, op, x):  # type: ignore[no-untyped-def]
+            return op.Identity(x)
+
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]>\ng (float[4] x) => (float[4] y) { a = Abs(x) y = Neg(a) }'
+    )
+    [miss] = explain(Double(), Model.from_text(text)).near_misses
+    assert (miss.matched, miss.size, miss.op_type) == (1, 2, "Abs")
+    assert "expected the output of Neg" in str(miss)
