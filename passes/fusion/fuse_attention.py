@@ -12,6 +12,8 @@ from fuseline.passes.fusion.fragments.masks import Scores, mask_inputs
 
 __all__ = ["FuseAttention"]
 
+_ABSORBING = -1e30  # added to a score, anything below leaves nothing of it
+
 
 class FuseAttention(AttentionFusion):
     """Softmax(q·kᵀ·scale+bias+mask)·v → com.microsoft.MultiHeadAttention(q, k, v, mask, bias)"""
@@ -36,6 +38,9 @@ class FuseAttention(AttentionFusion):
             shape = dims_of(value) or ()
             if len(shape) == 4 and shape[axis] not in (1, heads):
                 return f"{value.name!r} has the shape {shape}, but there are {heads} heads"
+        lowest = context.scalar(captures.get("lowest"))
+        if lowest is not None and _ABSORBING < lowest <= -1e4:
+            return f"{lowest} in place of scores makes rows without any key alike, added to them it does not"
         return super().check(q, k, v, layout, form, context)
 
     def replace(
@@ -69,6 +74,8 @@ class FuseAttention(AttentionFusion):
         )
         width = (dims_of(v) or ())[3]
         assert isinstance(width, int)
+        if context.has("guard"):
+            y = op.Where(op.IsNaN(y), 0.0, y)
         if visible is not None:
             y = op.Where(op.Squeeze(visible, [1]), y, 0.0)
         if form == 0 and len(dims_of(context.match.root.outputs[0]) or ()) == 3:

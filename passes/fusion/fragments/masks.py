@@ -2,7 +2,9 @@
 
 The kernels take a mask of integers, [B,T] or [B,S,T], and a bias of exactly [B,H,S,T]. Version 1.19 has two
 traps, neither of which is an error there: a bias with a dimension of 1 is read beyond its end, and a mask is
-applied to the wrong scores unless there are as many keys as queries. Then a mask goes in as a bias.
+applied to the wrong scores unless there are as many keys as queries. Then a mask goes in as a bias. So does
+one of −inf, whose rows without any key are NaN and not alike, and one of integers that may be others than 0
+and 1, of which a kernel only asks whether they are above 0.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.nodes import is_op
 from fuseline.engine.patterns import Builder, Context
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.shapes import shape_vector
@@ -58,22 +61,21 @@ def mask_inputs(op: Builder, context: Context, scores: Scores) -> MaskInputs:
     if choice is None and square and len(added) == 1:
         # What is added may itself be a choice between 0 and a very low number.
         found = _as_choice(context, added[0])
-        if found is not None and _fits(found.value):
+        if found is not None and _fits(found.value) and found.lowest >= LOWEST:
             choice, added = found, []
-    elif choice is not None and not square:
+    elif choice is not None and (not square or choice.lowest < LOWEST):
         added.append(_as_bias(op, choice))
         choice = None
     return MaskInputs(
         None if choice is None else _integer_mask(op, choice, scores),
         _full_bias(op, added, scores) if added else None,
-        None if choice is None else max(choice.lowest, LOWEST),
+        None if choice is None else choice.lowest,
     )
 
 
 def _as_bias(op: Builder, choice: _Choice) -> ir.Value:
     """0 where a score is kept, and a very low number where not."""
-    lowest = max(choice.lowest, LOWEST)
-    return op.Where(choice.value, *((lowest, 0.0) if choice.inverted else (0.0, lowest)))
+    return op.Where(choice.value, *((choice.lowest, 0.0) if choice.inverted else (0.0, choice.lowest)))
 
 
 def _captured_choice(context: Context) -> _Choice | None:
@@ -87,7 +89,7 @@ def _captured_choice(context: Context) -> _Choice | None:
 
 
 def _as_choice(context: Context, value: ir.Value) -> _Choice | None:
-    """Where(keep, 0, lowest), or (1 − keep)·lowest of an integer mask."""
+    """Where(keep, 0, lowest), or (1 − keep)·lowest of a mask that holds 0 and 1."""
     node = value.producer()
     if node is None:
         return None
@@ -114,9 +116,16 @@ def _as_product(context: Context, node: ir.Node) -> _Choice | None:
         maker = cast.producer() if cast is not None else None
         if one == 1 and cast is not None and maker is not None and maker.op_type == "Cast":
             source = maker.inputs[0]
-            if source is not None and source.dtype is not None and not source.dtype.is_floating_point():
+            if source is not None and _is_choice(source):
                 return _Choice(source, False, lowest)
     return None
+
+
+def _is_choice(value: ir.Value) -> bool:
+    """Whether it holds 0 and 1 alone."""
+    maker = value.producer()
+    source = maker.inputs[0] if maker is not None and is_op(maker, "Cast") else value
+    return source is not None and source.dtype == ir.DataType.BOOL
 
 
 def _fits(value: ir.Value) -> bool:
