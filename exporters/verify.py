@@ -26,6 +26,8 @@ __all__ = [
     "Runner",
     "check",
     "check_gradients",
+    "compare",
+    "compare_gradient",
 ]
 
 Array = npt.NDArray[Any]
@@ -123,7 +125,7 @@ def check(model: Model, plan: Plan) -> CheckReport:
         actual = runner(feeds, list(expected))
         shape = _describe(plan, batch)
         for name, value in expected.items():
-            checks.append(_compare(shape, name, value, actual[name]))
+            checks.append(compare(shape, name, value, actual[name]))
     return CheckReport(tuple(checks))
 
 
@@ -141,12 +143,13 @@ def check_gradients(plan: Plan, run: Callable[[dict[str, Array]], Mapping[str, A
         largest = max(float(g.abs().max()) for g in expected.values())
         feeds = {item.name: value.numpy() for item, value in zip(plan.inputs, batch, strict=True)}
         actual, shape = run(feeds), _describe(plan, batch)
-        rows = [_compare_gradient(shape, n, g, actual.get(n), largest) for n, g in expected.items()]
+        rows = [compare_gradient(shape, n, g, actual.get(n), largest) for n, g in expected.items()]
         checks.append(max(rows, key=lambda c: c.difference))
     return CheckReport(tuple(checks))
 
 
-def _compare_gradient(shape: str, name: str, expected: Tensor, actual: Array | None, largest: float) -> Check:
+def compare_gradient(shape: str, name: str, expected: Tensor, actual: Array | None, largest: float) -> Check:
+    """One gradient against torch's; `largest` is the largest element of all of torch's."""
     wanted = expected.to(torch.float64).numpy()
     own = float(np.abs(wanted).max(initial=0.0))
     floor = SMALL_GRADIENT if own > ZERO_GRADIENT * largest else CANCELLED_GRADIENT
@@ -158,7 +161,8 @@ def _compare_gradient(shape: str, name: str, expected: Tensor, actual: Array | N
     return Check(shape, name, difference if np.isfinite(difference) else float("inf"), tolerance)
 
 
-def _compare(shape: str, name: str, expected: Tensor, actual: Array) -> Check:
+def compare(shape: str, name: str, expected: Tensor, actual: Array) -> Check:
+    """One output against torch's."""
     dtype = str(expected.dtype).removeprefix("torch.")
     table = LOSS_TOLERANCE if name == "loss" else OUTPUT_TOLERANCE
     wanted = expected.detach().to(torch.float64).numpy()

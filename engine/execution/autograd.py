@@ -15,7 +15,7 @@ from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.cut import OWN_LOSS, output_gradient
 from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
 
-__all__ = ["Run", "SplitStep", "WholeStep", "gradients_of"]
+__all__ = ["Run", "SplitStep", "WholeStep", "gradients_of", "scaled"]
 
 
 @dataclass
@@ -62,7 +62,7 @@ class WholeStep(torch.autograd.Function):
         results = run.forward()
         ctx.run, ctx.gradients = run, gradients_of(run.trained, results)
         loss, *others = run.remember(results)
-        return (loss * run.factor, *others)
+        return (scaled(loss, run.factor), *others)
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -90,7 +90,7 @@ class SplitStep(torch.autograd.Function):
         results = _forward(run, run.runners[0])
         ctx.run, ctx.results = run, results
         return tuple(
-            value * run.factor if name == "loss" else value
+            scaled(value, run.factor) if name == "loss" else value
             for name, value in zip(run.outputs, run.remember(results), strict=True)
         )
 
@@ -128,6 +128,11 @@ def _backward(
         given = torch.zeros_like(results[name]) if gradient is None else gradient * factor
         feeds[output_gradient(name)] = given
     return gradients_of(run.trained, runner(feeds, run.named, seed=run.seed))
+
+
+def scaled(loss: Tensor, factor: float) -> Tensor:
+    """The mean over labels times their share; without any label, the mean is no number and the sum is 0."""
+    return loss * factor if factor else torch.zeros_like(loss)
 
 
 def gradients_of(trained: Sequence[Parameter], results: Mapping[str, Tensor]) -> list[Tensor]:

@@ -52,7 +52,7 @@ class BoundRunner(Runner):
         for name, dtype in self._inputs.items():
             if name not in feeds:
                 raise ModelError(f"the batch has no {name!r}; the graph needs {', '.join(self._inputs)}")
-            array = fitting(name, as_array(feeds[name]), dtype)
+            array = fitting(name, as_array(name, feeds[name]), dtype)
             self._io.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
         for name in self._fetched:
             # What the last run made would be written over, and refused if its shape is another.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,17 +44,29 @@ class State:
         assert value.shape is not None
         self.add(value.name, np.zeros(value.shape.numpy(), value.dtype.numpy()))
 
-    def load(self, parameters: ParameterMap, originals: Mapping[str, Any]) -> list[str]:
-        """Copy original parameters into their graph values; returns the names not found here."""
-        given = {name: as_array(tensor) for name, tensor in originals.items()}
+    def load(self, parameters: ParameterMap, originals: Mapping[str, Any], *, strict: bool) -> None:
+        """Copy original parameters into their graph values: all of them, or none and an error."""
+        given = {name: as_array(name, tensor) for name, tensor in originals.items()}
         unknown = [name for name in given if name not in parameters]
-        for name in given:
-            if name not in unknown:
-                _check_shape(parameters, name, given[name])
-        for parameter in parameters:
-            if parameter.name in given and parameter.value in self.arrays:
+        if unknown:
+            raise ModelError(
+                f"the model has no parameter {unknown[0]!r} ({len(unknown)} unknown in all)",
+                hint=did_you_mean(unknown[0], [p.name for p in parameters]),
+            )
+        for name, array in given.items():
+            _check_shape(parameters, name, array)
+        held = [p for p in parameters if p.value in self.arrays]
+        by_content = {(p.value, p.steps) for p in held if p.name in given}
+        missing = [p.name for p in held if (p.value, p.steps) not in by_content]
+        if strict and missing:
+            raise ModelError(
+                f"the state has no {missing[0]!r} ({len(missing)} missing in all)",
+                hint="pass strict=False to keep what the step has for them",
+            )
+        _check_tied([p for p in held if p.name in given], given)
+        for parameter in held:
+            if parameter.name in given:
                 self._write(parameters, parameter, given)
-        return unknown
 
     def _write(self, parameters: ParameterMap, parameter: Parameter, given: Mapping[str, Array]) -> None:
         assert parameter.value is not None
@@ -81,29 +93,39 @@ class State:
     def adopt(self, parameters: ParameterMap, tensors: Mapping[str, Any]) -> None:
         """Work on the callers' own memory where a value's layout is the original one; copy in elsewhere.
 
-        Cheap when nothing moved, so that it can be called before every step.
+        Cheap when nothing moved, so that it can be called before every step. What cannot be shared is refused
+        before anything is: a tensor of another shape or type, in pieces, or read-only.
         """
+        moved: list[tuple[Parameter, Array]] = []
         for name, tensor in tensors.items():
             parameter = parameters[name]
             if parameter.value is None or parameter.value not in self.arrays:
                 continue
-            theirs, ours = as_array(tensor), self.arrays[parameter.value]
+            theirs, ours = as_array(name, tensor), self.arrays[parameter.value]
             if parameter.is_view and _same_memory(theirs, parameter.from_graph(ours)):
                 continue
-            if not parameter.steps and theirs.flags.c_contiguous and theirs.dtype == ours.dtype:
-                self.add(parameter.value, theirs)
+            _check_shape(parameters, name, theirs)
+            if not parameter.steps:
+                _check_shareable(name, theirs, ours)
+            moved.append((parameter, theirs))
+        for parameter, theirs in moved:
+            if not parameter.steps:
+                self.add(str(parameter.value), theirs)
             else:
-                self._write(parameters, parameter, {n: as_array(t) for n, t in tensors.items()})
+                self._write(parameters, parameter, {n: as_array(n, t) for n, t in tensors.items()})
 
 
-def as_array(tensor: Any) -> Array:
+def as_array(name: str, tensor: Any) -> Array:
     """A numpy array over the same memory: of an array, or of a torch tensor on the CPU."""
     if isinstance(tensor, np.ndarray):
         return tensor
     if hasattr(tensor, "detach"):
         array: Array = tensor.detach().numpy()
         return array
-    return np.asarray(tensor)
+    array = np.asarray(tensor)
+    if array.dtype.kind not in "biuf":
+        raise ModelError(f"{name!r} is a {type(tensor).__name__}, and neither an array nor a tensor")
+    return array
 
 
 def initial(model: Model, name: str) -> Array:
@@ -111,6 +133,31 @@ def initial(model: Model, name: str) -> Array:
     tensor = model.graph.initializers[name].const_value
     assert tensor is not None
     return np.array(tensor.numpy(), order="C", copy=True)
+
+
+def _check_shareable(name: str, theirs: Array, ours: Array) -> None:
+    reason = None
+    if theirs.dtype != ours.dtype:
+        reason = f"holds {theirs.dtype}, and the graph works on {ours.dtype}"
+    elif not theirs.flags.c_contiguous:
+        reason = "is not one piece of memory"
+    elif not theirs.flags.writeable:
+        reason = "is read-only"
+    if reason is not None:
+        raise ModelError(
+            f"the step cannot work on the memory of {name!r}: it {reason}",
+            hint="load_state_dict copies it; or bind a contiguous tensor of the graph's type",
+        )
+
+
+def _check_tied(parameters: Sequence[Parameter], given: Mapping[str, Array]) -> None:
+    first: dict[tuple[str | None, tuple[Any, ...]], Parameter] = {}
+    for parameter in parameters:
+        other = first.setdefault((parameter.value, parameter.steps), parameter)
+        if other is not parameter and not np.array_equal(
+            given[other.name], given[parameter.name], equal_nan=True
+        ):
+            raise ModelError(f"{other.name!r} and {parameter.name!r} are one tied weight, but differ here")
 
 
 def _same_memory(one: Array, other: Array) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from fuseline.engine.execution.bound import BoundRunner
 from fuseline.engine.execution.devices import Device, providers_for
 from fuseline.engine.execution.plan import Plan, SessionOptions
 from fuseline.engine.execution.seeds import seed_runtime
-from fuseline.engine.execution.state import State, initial
+from fuseline.engine.execution.state import State, as_array, initial
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline
@@ -88,6 +89,9 @@ class TrainingStep:
         self._trainings: dict[frozenset[str], BoundRunner] = {}
         self._evaluations: dict[tuple[str, ...], BoundRunner] = {}
         self._random = np.random.default_rng()
+        # A session's bindings and the state are one at a time: threads take turns.
+        self._lock = threading.RLock()
+        self._known = _batch_names(model) - {*self._state.arrays}
         self._training([self._loss])  # what the runtime refuses, it refuses here
 
     # -- what there is
@@ -96,6 +100,16 @@ class TrainingStep:
     def native(self) -> bool:
         """Whether `run` updates the parameters itself."""
         return self.optimizer is not None
+
+    @property
+    def random(self) -> bool:
+        """Whether a run draws random numbers."""
+        return self._training([self._loss]).random
+
+    @property
+    def steps(self) -> int:
+        """How often the optimizer in the graph has updated the parameters."""
+        return int(self._state.arrays[names.STEP][0]) if self.optimizer is not None else 0
 
     @property
     def outputs(self) -> list[str]:
@@ -124,7 +138,8 @@ class TrainingStep:
 
     def bind(self, tensors: Mapping[str, Any]) -> None:
         """Read and update these tensors (original name → torch tensor or array) instead of own copies."""
-        self._state.adopt(self.model.parameters, tensors)
+        with self._lock:
+            self._state.adopt(self.model.parameters, tensors)
 
     def run(
         self,
@@ -139,7 +154,19 @@ class TrainingStep:
 
         Ask for further `outputs` by name; natively `optimizer.gradient_norm` and `optimizer.applied` too.
         """
+        with self._lock:
+            return self._run(batch, outputs, loss_scale, seed, apply)
+
+    def _run(
+        self,
+        batch: Mapping[str, Any],
+        outputs: Sequence[str] | None,
+        loss_scale: float,
+        seed: int | None,
+        apply: bool,
+    ) -> dict[str, Array]:
         wanted = list(outputs) if outputs is not None else [self._loss]
+        self._check_batch(batch)
         if self.optimizer is not None:
             if not apply and not self.optimizer.accumulate:
                 raise FuselineError(
@@ -154,13 +181,26 @@ class TrainingStep:
     def evaluate(self, batch: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """The model's outputs on the current weights, in evaluation mode."""
         wanted = tuple(outputs) if outputs is not None else tuple(self._outputs)
+        self._check_batch(batch)
+        with self._lock:
+            return self._evaluation(wanted).run(batch, wanted)
+
+    def _evaluation(self, wanted: tuple[str, ...]) -> BoundRunner:
         if wanted not in self._evaluations:
             known = self._outputs
             unknown = [name for name in wanted if name not in known]
             if unknown:
                 raise ModelError(f"the model has no output {unknown[0]!r}; it has {', '.join(known)}")
             self._evaluations[wanted] = self._runner("evaluation-mode", keep=wanted, targets={})
-        return self._evaluations[wanted].run(batch, wanted)
+        return self._evaluations[wanted]
+
+    def _check_batch(self, batch: Mapping[str, Any]) -> None:
+        unknown = [name for name in batch if name not in self._known]
+        if unknown:
+            raise ModelError(
+                f"the graph has no input {unknown[0]!r}; it takes {', '.join(sorted(self._known))}",
+                hint="leave it out of the batch",
+            )
 
     def zero_gradients(self) -> None:
         """Clear what was accumulated."""
@@ -172,32 +212,52 @@ class TrainingStep:
 
     def state_dict(self) -> dict[str, Array]:
         """Copies of all parameters and buffers under their original names, tied ones under each."""
-        return {name: np.array(view) for name, view in self.parameters.items()}
+        with self._lock:
+            return {name: np.array(view) for name, view in self.parameters.items()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Copy parameters and buffers in; names that the model does not have are refused."""
-        unknown = self._state.load(self.model.parameters, state)
-        if unknown:
-            raise ModelError(f"the model has no parameter {unknown[0]!r} ({len(unknown)} unknown in all)")
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Copy parameters and buffers in: all, or none and an error for what is missing or does not fit."""
+        with self._lock:
+            self._state.load(self.model.parameters, state, strict=strict)
 
     def optimizer_state(self) -> dict[str, Any]:
         """`{"step": n, "state": {original name: {moment: array}}}`; empty in torch mode."""
         if self.optimizer is None:
             return {}
-        kinds = [group[0].removeprefix(f"{self.optimizer.values[0]}.") for group in self.optimizer.moments]
         state: dict[str, dict[str, Array]] = {}
-        for kind in kinds:
-            for name, view in self.moments(kind).items():
-                state.setdefault(name, {})[kind] = np.array(view)
+        with self._lock:
+            for kind in self._kinds():
+                for name, view in self.moments(kind).items():
+                    state.setdefault(name, {})[kind] = np.array(view)
         return {"step": int(self._state.arrays[names.STEP][0]), "state": state}
 
     def load_optimizer_state(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `optimizer_state` gave: all of it, or nothing and an error."""
         if self.optimizer is None:
             raise FuselineError("the graph has no optimizer to load a state into")
-        self._state.arrays[names.STEP][:] = saved["step"]
-        for name, moments in saved["state"].items():
-            for kind, array in moments.items():
-                self.moments(kind)[name][...] = array
+        step, state = saved.get("step"), saved.get("state")
+        if not isinstance(step, int | np.integer) or isinstance(step, bool) or step < 0:
+            raise ModelError(f"an optimizer's state has a whole number of steps, not {step!r}")
+        if not isinstance(state, Mapping):
+            raise ModelError("an optimizer's state has a mapping from parameter names under 'state'")
+        with self._lock:
+            targets = {kind: self.moments(kind) for kind in self._kinds()}
+            writes = [
+                (view, _moment(state, name, kind, view))
+                for kind, views in targets.items()
+                for name, view in views.items()
+            ]
+            unknown = [n for n in state if not any(n in views for views in targets.values())]
+            if unknown and targets:
+                raise ModelError(f"the optimizer has no parameter {unknown[0]!r}")
+            self._state.arrays[names.STEP][:] = step
+            for view, array in writes:
+                view[...] = array
+
+    def _kinds(self) -> list[str]:
+        """The optimizer's moments by name."""
+        assert self.optimizer is not None
+        return [group[0].removeprefix(f"{self.optimizer.values[0]}.") for group in self.optimizer.moments]
 
     # -- setting up
 
@@ -269,3 +329,19 @@ def _forward_outputs(model: Model) -> list[str]:
         for o in model.graph.outputs
         if o.name not in gradients and o.name not in written and not str(o.name).startswith("optimizer.")
     ]
+
+
+def _batch_names(model: Model) -> set[str]:
+    """What a batch may hold: the graph's inputs, and those that the model declares and does not use."""
+    own = (LOSS_GRADIENT, SEED)
+    inputs = {str(v.name) for v in model.graph.inputs} | set(model.facts.interface.inputs)
+    return {name for name in inputs if name not in own and not name.startswith("optimizer.")}
+
+
+def _moment(state: Mapping[str, Any], name: str, kind: str, view: Array) -> Array:
+    if name not in state or kind not in state[name]:
+        raise ModelError(f"the optimizer's state has no {kind!r} of {name!r}")
+    array = as_array(f"{kind} of {name}", state[name][kind])
+    if array.shape != view.shape:
+        raise ModelError(f"{kind!r} of {name!r} has shape {array.shape}, and the graph's {view.shape}")
+    return array

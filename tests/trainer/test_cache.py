@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from trainer_harness import arguments, assert_same, both, make, rows
 from fuseline.engine.model import Model
 from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import CompileCache, Compiler, Settings
-from fuseline.tools.trainer.sources import source_hashes
+from fuseline.tools.trainer.cache import digest
+from fuseline.tools.trainer.describe import describe
 
 GRAPH = '<ir_version: 10, opset_import: ["" : 18]> agraph (float[N] x) => (float[N] y) { y = Relu(x) }'
 
@@ -121,31 +123,126 @@ def test_code_that_the_model_uses_is_part_of_the_key(tmp_path: Path, monkeypatch
     """The model's own file, that of a layer in it, and a function that this one calls from a third file."""
     monkeypatch.syspath_prepend(tmp_path)
     texts = {
-        "own_model": "import torch\nfrom own_layer import Layer\nclass Model(torch.nn.Sequential):\n"
-        "    def __init__(self):\n        super().__init__(Layer())\n",
-        "own_layer": "import torch, own_function\nclass Layer(torch.nn.Linear):\n"
-        "    def __init__(self):\n        super().__init__(2, 2)\n",
         "own_function": "def twice(x):\n    return 2 * x\n",
+        "own_layer": "import torch, own_function\nclass Layer(torch.nn.Linear):\n"
+        "    def __init__(self):\n        super().__init__(2, 2)\n"
+        "    def forward(self, x):\n        return 2 * own_function.twice(super().forward(x))\n",
+        "own_model": "import torch\nfrom own_layer import Layer\nclass Model(torch.nn.Sequential):\n"
+        "    def __init__(self):\n        super().__init__(Layer())\n"
+        "    def forward(self, x):\n        return 2 + self[0](x)\n",
     }
+
+    def described() -> str:
+        for name in texts:
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        return digest(describe(importlib.import_module("own_model").Model()))
+
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text)
-    model = importlib.import_module("own_model").Model()
-    before = source_hashes(model)
-    assert before.keys() == texts.keys()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    seen = {described()}
+    assert seen == {described()}
     for name, text in texts.items():
-        (tmp_path / f"{name}.py").write_text(text + "# another line\n")
-        after = source_hashes(model)
-        assert {n for n in before if before[n] != after[n]} == {name}
-        before = after
+        (tmp_path / f"{name}.py").write_text(text.replace("2 ", "3 "))
+        changed = described()
+        assert changed not in seen
+        seen.add(changed)
+        (tmp_path / f"{name}.py").write_text(f"# another line\n{text.replace('2 ', '3 ')}")
+        assert described() == changed
 
 
 def test_broken_entries_are_made_again(tmp_path: Path) -> None:
     cache = CompileCache(tmp_path)
     cache.store("key", [Model.from_text(GRAPH)])
     assert cache.load("key", 1) is not None
-    (tmp_path / "key-0.onnx").write_bytes(b"cut short")
+    file = tmp_path / "key-0.graph"
+    whole = file.read_bytes()
+    for place in (0, 40, len(whole) // 2, len(whole) - 1):
+        flipped = bytearray(whole)
+        flipped[place] ^= 0x10
+        file.write_bytes(flipped)
+        assert cache.load("key", 1) is None
+    for broken in (b"", b"cut short", whole[:-1], whole + b"x"):
+        file.write_bytes(broken)
+        assert cache.load("key", 1) is None
+    file.unlink()
+    file.mkdir()
     assert cache.load("key", 1) is None
     assert cache.load("other", 1) is None
+
+
+def test_a_folder_that_cannot_be_used_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "file"
+    file.write_text("in its place")
+    cache = CompileCache(file / "graphs")
+    with cache.locked("key"):
+        assert cache.load("key", 1) is None
+        cache.store("key", [Model.from_text(GRAPH)])
+    (warning,) = [m for m in caplog.messages if "compile cache" in m]
+    assert "cannot be used, so nothing is kept" in warning
+
+
+def test_a_full_disk_stops_keeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    cache = CompileCache(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    cache.store("key", [Model.from_text(GRAPH)])
+    assert cache.load("key", 1) is None
+
+
+SCALE = 2.0
+
+
+def _scaled(x: Any) -> Any:
+    return x * SCALE
+
+
+class Reads(torch.nn.Module):
+    """A module that reads a global through a function, a closure, a lambda and a type."""
+
+    def __init__(self, closed: float = 1.0, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.apply_to = lambda x: x * closed
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Any:
+        return _scaled(self.apply_to(x))
+
+
+def test_what_code_reads_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {digest(describe(Reads()))}
+    assert keys == {digest(describe(Reads()))}
+    keys.add(digest(describe(Reads(closed=2.0))))
+    keys.add(digest(describe(Reads(dtype=torch.float64))))
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3.0)
+    keys.add(digest(describe(Reads())))
+    monkeypatch.setattr(sys.modules[__name__], "_scaled", lambda x: x - 1)
+    keys.add(digest(describe(Reads())))
+    assert len(keys) == 5
+
+
+def test_a_class_defined_again_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "class Typed(torch.nn.Module):\n    def forward(self, x):\n        return x {} 1\n"
+    seen = set()
+    for operator in "+-+":
+        space: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
+        exec(text.format(operator), space)
+        seen.add(digest(describe(space["Typed"]())))
+    assert len(seen) == 2
+    monkeypatch.setattr(torch.nn.Linear, "forward", lambda self, x: x)
+    patched = digest(describe(torch.nn.Linear(2, 2)))
+    monkeypatch.undo()
+    assert digest(describe(torch.nn.Linear(2, 2))) != patched
+
+
+def test_saving_a_config_does_not_change_the_key(tmp_path: Path) -> None:
+    model = zoo.build("bert")
+    before = digest(describe(model))
+    model.save_pretrained(tmp_path)
+    assert digest(describe(model)) == before
 
 
 def _compile_once(folder: Path, made: Any) -> None:

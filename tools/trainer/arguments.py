@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,10 @@ from transformers.training_args import OptimizerNames
 
 __all__ = ["ADAMW", "Seq2SeqTrainingArguments", "TrainingArguments"]
 
+logger = logging.getLogger(__name__)
+
 ADAMW = "adamw_fuseline"
+_OF_ORT_TRAINER = "adamw_ort_fused"
 
 
 class _FuselineOptimizer:
@@ -19,6 +23,9 @@ class _FuselineOptimizer:
     optim: Any
 
     def __post_init__(self) -> None:
+        if self.optim == _OF_ORT_TRAINER:
+            logger.warning("optim=%r is ORTTrainer's; %r takes its place", _OF_ORT_TRAINER, ADAMW)
+            self.optim = ADAMW
         wanted = self.optim
         if wanted == ADAMW:
             self.optim = OptimizerNames.ADAMW_TORCH

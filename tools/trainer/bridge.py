@@ -10,7 +10,7 @@ import inspect
 import logging
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -18,15 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from fuseline.engine.errors import FuselineError
-from fuseline.engine.execution.autograd import Run, SplitStep, WholeStep
+from fuseline.engine.execution.autograd import Run, SplitStep, WholeStep, scaled
 from fuseline.engine.execution.direct import DirectRunner
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import gradient_name
-from fuseline.tools.trainer.call import Call, Unsuited, complete, read_call
+from fuseline.tools.trainer.call import Call, Undecided, Unsuited, complete, read_call
+from fuseline.tools.trainer.checking import check_against_torch, padded
 from fuseline.tools.trainer.compiler import Compiler, Variant
 from fuseline.tools.trainer.items import ItemRule, find_rule, scale
 from fuseline.tools.trainer.native import NativeStep
+from fuseline.tools.trainer.report import Report, speed_against
 from fuseline.tools.trainer.tensors import NamedTensors
+from fuseline.tools.trainer.watch import Watch
 
 __all__ = ["Bridge", "Fallback", "attach"]
 
@@ -54,6 +57,7 @@ class Bridge:
         self._torch_forward = model.forward
         self.__signature__ = inspect.signature(model.forward)
         self._tensors = NamedTensors(model)
+        self._watch = Watch(model)
         self._compiled_for: tuple[str, ...] = ()
         self._runners: dict[tuple[Variant, int], tuple[DirectRunner, ...]] = {}
         self._output_type: type[Any] | None = None
@@ -61,10 +65,16 @@ class Bridge:
         self._last: Run | None = None
         self._native: NativeStep | None = None
         self._loss_alone = False
+        self._noted: dict[str, None] = {}
+        self._checked = False
+        #: The worst difference of a gradient to torch's that the check found; None before it ran.
+        self.gradient_difference: float | None = None
         #: How often each way was taken: step, loss, split, evaluate, predict, torch.
         self.counts: Counter[str] = Counter()
         #: Why the model runs in torch; None while it does not have to.
         self.blocked: str | None = None
+        #: Why the optimizer is not in the graph, though it was to be.
+        self.native_refused: str | None = None
         model.forward = self
 
     def detach(self) -> None:
@@ -77,11 +87,19 @@ class Bridge:
     def refresh(self) -> None:
         """Look at the model anew: other settings, buffers or frozen weights are another graph."""
         self._runners.clear()
+        self._checked = False
+        self._tensors = NamedTensors(self.model)
+        self._watch.remember()
         if self._native is not None and self._native.key != self._key():
-            raise FuselineError(
-                f"{type(self.model).__name__} was changed after its whole step was made",
-                hint="make a new Trainer, or leave whole_step out",
-            )
+            self.drop_native(f"{type(self.model).__name__} was changed after its whole step was made")
+
+    def drop_native(self, reason: str) -> None:
+        """From now on the optimizer is not in the graph; the native step is gone."""
+        if self._fallback == "error":
+            raise FuselineError(f"whole_step=True is not possible: {reason}", hint="leave it out")
+        self._native = None
+        self.native_refused = reason
+        logger.warning("whole_step=True is not possible, so the optimizer runs in torch: %s", reason)
 
     @contextmanager
     def detached(self) -> Iterator[None]:
@@ -116,17 +134,19 @@ class Bridge:
         if self.blocked is None and training == torch.is_grad_enabled():
             try:
                 return self._on_graph(read_call(self.__signature__, args, kwargs), training)
+            except Undecided:
+                pass
             except Unsuited as reason:
                 self._note(str(reason), training)
-            except FuselineError as error:
+            except Exception as error:  # whatever exporting, compiling and running may raise
                 self._block(error)
         self.counts["torch"] += 1
         return self._torch_forward(*args, **kwargs)
 
     def _on_graph(self, call: Call, training: bool) -> Any:
+        self._look()
         if self._output_type is None:
             self._probe(call)
-        self._watch_frozen()
         labelled = all(name in call.tensors for name in self._compiler.labels(self.model))
         variant = self._variant(labelled, training)
         runners = self._ready(variant)
@@ -135,11 +155,13 @@ class Bridge:
         factor = self._factor(call) if labelled else 1.0
         outputs = [o for o in facts.interface.outputs if o not in facts.training.updates]
         if training:
+            if labelled:
+                self._check(call)
             results = self._train(runners, feeds, outputs, factor)
         else:
             results = runners[0](feeds, self._tensors.current(), outputs)
             if labelled:
-                results["loss"] = results["loss"] * factor
+                results["loss"] = scaled(results["loss"], factor)
         self.counts[variant] += 1
         assert self._output_type is not None
         return self._output_type(**results) if call.return_dict else tuple(results.values())
@@ -151,9 +173,11 @@ class Bridge:
         """
         try:
             call = read_call(self.__signature__, (), batch)
+            self._look()
             self._probe(call)
-            self._watch_frozen()
             labelled = all(name in call.tensors for name in self._compiler.labels(self.model))
+            if labelled:
+                self._check(call)
             if native is None:
                 self._ready(self._variant(labelled, training=True))
             elif self._native is None:
@@ -161,7 +185,7 @@ class Bridge:
             self._ready(self._variant(labelled, training=False))
         except Unsuited as reason:
             self._note(str(reason), training=True)
-        except FuselineError as error:
+        except Exception as error:
             self._block(error)
 
     def _variant(self, labelled: bool, training: bool) -> Variant:
@@ -197,6 +221,9 @@ class Bridge:
         values = function.apply(run, *(named[p.name] for p in trained))
         for name, value in run.updated.items():
             named[name].copy_(value)
+        if run.updated.keys() - self._watch.moving:
+            self._watch.moving |= run.updated.keys()
+            self._watch.remember()
         return dict(zip(outputs, values, strict=True))
 
     def native_step(
@@ -212,31 +239,34 @@ class Bridge:
 
         `adopt` is called with the step when it is new, and before each run to set rates and clipping.
         """
-        if self.blocked is not None:
+        if self.blocked is not None or self.native_refused is not None:
             return None
         try:
             call = read_call(self.__signature__, (), batch)
+            self._look()
+            if self.native_refused is not None:
+                return None
             if self._native is None:
                 self._native = self._make_native(call, variant)
             feeds = complete(call.tensors, self._native.graph.facts.interface.inputs)
             factor = self._factor(call) / divisor
+            adopt(self._native)
         except Unsuited as reason:
-            raise FuselineError(f"whole_step cannot run this batch: {reason}") from reason
-        except FuselineError as error:
+            self.drop_native(f"it cannot run this batch: {reason}")
+            return None
+        except Exception as error:
             self._block(error)
             return None
-        self._watch_frozen()
-        adopt(self._native)
-        seed = int(torch.randint(2**31 - 1, (1,)))
+        seed = int(torch.randint(2**31 - 1, (1,))) if self._native.random else None
         loss, norm = self._native.run(feeds, scale=factor, seed=seed, apply=apply)
         self.counts["native"] += 1
-        return loss * factor, norm
+        return scaled(loss, factor), norm
 
     def _make_native(self, call: Call, variant: Variant) -> NativeStep:
         self._probe(call)
         with self.detached():
             graph = self._compiler.graphs(self.model, variant)[0]
-        self._watch_frozen()
+        self._check(call)
         return NativeStep(self.model, graph, key=self._key(), threads=torch.get_num_threads())
 
     def _key(self) -> str:
@@ -250,29 +280,89 @@ class Bridge:
         with self._quietly():
             self._output_type = type(self._torch_forward(**_few(call.tensors)))
 
+    def _check(self, call: Call) -> None:
+        """Loss and gradients against torch's on this batch, once for each graph; a mismatch is an error."""
+        if self._checked or not self._compiler.settings.check or self._compiler.settings.precision != "fp32":
+            return
+        (runner,) = self._ready("check")
+        rows: Sequence[Mapping[str, Any]] = runner.model.facts.origin.gradient_check
+        if not rows:
+            named = self._tensors.current()
+            inputs = runner.model.facts.interface.inputs
+            batches = {how: (b, complete(b, inputs)) for how, b in padded(_few(call.tensors)).items()}
+            with self.detached():
+                rows = check_against_torch(
+                    self.model, self._torch_forward, runner, _trained(runner, named), named, batches
+                )
+                self._compiler.record_check(self.model, rows)
+        self._checked = True
+        self.gradient_difference = max((row["difference"] for row in rows), default=None)
+
+    def report(self) -> Report:
+        """What was on ONNX Runtime, what in torch, and why."""
+        reasons = [*self._noted, *(r for r in (self.blocked, self.native_refused) if r is not None)]
+        return Report(
+            dict(self.counts),
+            tuple(reason.splitlines()[0] for reason in reasons),
+            dict(self._compiler.counts),
+            self._compiler.seconds,
+            self.gradient_difference,
+        )
+
+    def speed(self, batches: Sequence[Mapping[str, Any]]) -> float:
+        """The seconds of forward and backward in torch by those on the graph; gradients stay as they are."""
+        held = [(p, p.grad) for p in self.model.parameters()]
+        counts, modes = self.counts.copy(), [(m, m.training) for m in self.model.modules()]
+
+        def run(batch: Mapping[str, Any]) -> None:
+            self.model(**batch).loss.backward()
+            self.model.zero_grad()
+
+        def run_in_torch(batch: Mapping[str, Any]) -> None:
+            with self.detached():
+                run(batch)
+
+        self.model.train()
+        try:
+            return speed_against(run, run_in_torch, batches)
+        finally:
+            self.counts = counts
+            for module, training in modes:
+                module.training = training
+            for parameter, gradient in held:
+                parameter.grad = gradient
+
     def _factor(self, call: Call) -> float:
         if call.items is None:
             return 1.0
         if self._item_rule is None:
             with self._quietly():
                 self._item_rule = find_rule(self._torch_forward, _few(call.tensors))
+        if self._item_rule is None:
+            raise Undecided("this batch does not tell what the loss does with num_items_in_batch")
         if self._item_rule == "unknown":
             raise Unsuited("its loss uses num_items_in_batch in a way that the graph does not")
         return scale(self._item_rule, call.tensors.get("labels"), call.items)
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """The model in evaluation mode, without gradients, under its own forward."""
-        was_training = self.model.training
+        """The model in evaluation mode, without gradients, under its own forward; then as it was."""
+        modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
-            with torch.no_grad(), self.detached():
+            with torch.no_grad(), torch.random.fork_rng(devices=()), self.detached():
                 yield
         finally:
-            self.model.train(was_training)
+            for module, training in modes:
+                module.training = training
 
-    def _watch_frozen(self) -> None:
-        """Another set of trainable weights is another graph."""
+    def _look(self) -> None:
+        """The model as it is now: another structure, setting or set of trainable weights is another graph."""
+        if self._watch.changed():
+            self.refresh()
+        odd = self._watch.odd_mode()
+        if odd is not None:
+            raise Unsuited(odd)
         trainable = self._tensors.trainable()
         if trainable != self._compiled_for:
             self._compiled_for = trainable
@@ -293,13 +383,21 @@ class Bridge:
             return
         if self._fallback == "error":
             raise FuselineError(f"{type(self.model).__name__} cannot train on the graph: {reason}")
-        if self.counts["torch"] == 0:
+        if reason not in self._noted:
+            self._noted[reason] = None
             logger.warning("%s runs in torch: %s", type(self.model).__name__, reason)
 
-    def _block(self, error: FuselineError) -> None:
+    def _block(self, error: Exception) -> None:
+        known = isinstance(error, FuselineError)
+        reason = str(error) if known else f"{type(error).__name__}: {str(error).strip() or 'no message'}"
         if self._fallback == "error":
-            raise error
-        self.blocked = str(error)
+            if known:
+                raise error
+            raise FuselineError(
+                f"{type(self.model).__name__} cannot run on ONNX Runtime: {reason}",
+                hint="fallback='torch' trains it in torch",
+            ) from error
+        self.blocked = reason
         notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
         logger.warning(
             "%s trains in torch, since it cannot run on ONNX Runtime: %s%s",

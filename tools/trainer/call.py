@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fuseline.engine.facts import DeclaredInput
 
-__all__ = ["Call", "Unsuited", "complete", "read_call"]
+__all__ = ["Call", "Undecided", "Unsuited", "complete", "read_call"]
 
 ITEMS = "num_items_in_batch"
 #: Arguments that change nothing at these values.
@@ -27,6 +27,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 class Unsuited(Exception):
     """This call is not for the graph; the text says why."""
+
+
+class Undecided(Unsuited):
+    """This call cannot tell how the graph has to be used; another one will."""
 
 
 @dataclass

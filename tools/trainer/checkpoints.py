@@ -13,11 +13,17 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-__all__ = ["is_complete", "last_complete", "marked"]
+from fuseline.engine.errors import FuselineError
+
+__all__ = ["CheckpointMissing", "is_complete", "last_complete", "marked"]
 
 MARK = "INCOMPLETE"
 _STATE = "trainer_state.json"
 _NAME = re.compile(r"^checkpoint-(\d+)$")
+
+
+class CheckpointMissing(FuselineError, ValueError):
+    """No checkpoint to resume from; of the type and text that the stock trainer raises."""
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from fuseline.engine.pipeline import Pipeline, Repeat, Stage
 from fuseline.engine.properties import Property
 from fuseline.engine.registry import registry
 from fuseline.exporters import export
+from fuseline.exporters.mode import without_dropout
 from fuseline.passes.interface.keep_outputs import KeepOutputs
 from fuseline.tools.trainer.cache import CompileCache, code_version, digest
 from fuseline.tools.trainer.describe import (
@@ -29,7 +31,7 @@ from fuseline.tools.trainer.describe import (
     task_of,
     without_checkpointing,
 )
-from fuseline.tools.trainer.sources import file_hash
+from fuseline.tools.trainer.identity import file_hash
 from fuseline.tools.trainer.tensors import NamedTensors
 
 __all__ = ["Compiler", "Precision", "Settings", "Variant"]
@@ -39,9 +41,18 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 #: step: loss, outputs and gradients in one run; loss: the same without the outputs; split: forward, then
 #: backward from gradients of the outputs, with or without the model's own loss; evaluate and predict: no
-#: gradients, with and without the loss; native: the optimizer is in it, with or without accumulation.
+#: gradients, with and without the loss; native: the optimizer is in it, with or without accumulation; check:
+#: the loss and gradients with dropout passing through, to be compared with torch's.
 Variant = Literal[
-    "step", "loss", "split", "split-loss", "evaluate", "predict", "native", "native-accumulating"
+    "step",
+    "loss",
+    "split",
+    "split-loss",
+    "evaluate",
+    "predict",
+    "native",
+    "native-accumulating",
+    "check",
 ]
 
 #: Passes that compute the loss apart from the other outputs: where those are wanted too, that is work twice.
@@ -58,6 +69,8 @@ class Settings:
     plugins: tuple[Path, ...] = ()
     dump_dir: Path | None = None
     precision: Precision = "fp32"
+    #: Compare loss and gradients with torch's before a graph trains.
+    check: bool = True
     cache: CompileCache = field(default_factory=lambda: CompileCache(None))
 
 
@@ -68,6 +81,8 @@ class Compiler:
         self.settings = settings
         #: exports, pipelines, cache hits: what this process had to do.
         self.counts: Counter[str] = Counter()
+        #: How long that took in all.
+        self.seconds = 0.0
         #: What each pass did, by graph, where the graph was made here.
         self.records: dict[str, list[PassRecord]] = {}
         self._made: OrderedDict[str, list[Model]] = OrderedDict()
@@ -88,6 +103,13 @@ class Compiler:
 
     def graphs(self, model: nn.Module, variant: Variant) -> list[Model]:
         """The graphs of a variant, their weights as inputs: from memory, from the cache, or made now."""
+        begin = time.perf_counter()
+        try:
+            return self._graphs(model, variant)
+        finally:
+            self.seconds += time.perf_counter() - begin
+
+    def _graphs(self, model: nn.Module, variant: Variant) -> list[Model]:
         base = self.key(model)
         key = digest({"model": base, "variant": variant})
         if key not in self._made:
@@ -96,6 +118,12 @@ class Compiler:
                 self._made.popitem(last=False)
         self._made.move_to_end(key)
         return self._made[key]
+
+    def record_check(self, model: nn.Module, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Note with the graph of the check that it was passed, here and for later processes."""
+        (graph,) = self.graphs(model, "check")
+        graph.facts.origin = replace(graph.facts.origin, gradient_check=tuple(rows))
+        self.settings.cache.store(digest({"model": self.key(model), "variant": "check"}), [graph])
 
     def labels(self, model: nn.Module) -> list[str]:
         """The arguments that make the model compute its loss."""
@@ -147,7 +175,7 @@ class Compiler:
         middle = Pipeline((*before, *pipeline.stages, *_passes(recipe.after())))
         # Where other outputs are wanted too, computing the loss apart from them is work twice.
         apart = [] if recipe.loss_alone else [p.name for p in middle.passes() if p.name in _FOR_LOSS_ALONE]
-        fed = exported.clone()
+        fed = exported.clone() if recipe.dropout else without_dropout(exported)
         fed.facts.interface = replace(fed.facts.interface, fed=True)
         self.counts["pipelines"] += 1
         result = middle.run(fed, self._observers(variant), disable=apart)
@@ -181,6 +209,7 @@ class _Recipe:
     gradients: bool = True
     #: Of the graph's outputs only the loss will be asked for.
     loss_alone: bool = False
+    dropout: bool = True
     after: Callable[[], str] = lambda: ""
     ends: tuple[str, ...] = ("feed-parameters",)
 
@@ -200,6 +229,7 @@ _RECIPES: dict[Variant, _Recipe] = {
     "split-loss": _Recipe("take-output-gradients", ends=_HALVES),
     "evaluate": _Recipe("evaluation-mode", gradients=False),
     "predict": _Recipe("evaluation-mode,drop-loss", gradients=False),
+    "check": _Recipe(loss_alone=True, dropout=False),
     "native": _Recipe(loss_alone=True, after=_optimizer),
     "native-accumulating": _Recipe(loss_alone=True, after=lambda: f"accumulate-gradients,{_optimizer()}"),
 }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from fuseline.exporters import ExportError, Task
 from fuseline.exporters.tasks import infer_task
-from fuseline.tools.trainer.plain import plain
-from fuseline.tools.trainer.sources import source_hashes
+from fuseline.tools.trainer.identity import Reader, file_hash, is_known, is_versioned
 
 __all__ = ["check_hooks", "describe", "task_of", "without_checkpointing"]
 
@@ -75,14 +77,28 @@ def describe(model: nn.Module) -> dict[str, Any]:
     Parameters are fed to the graph, whatever their values; buffers and other attributes are baked in.
     """
     config: Any = getattr(model, "config", None)
+    reader = Reader()
+    kinds = {kind: None for module in model.modules() for kind in type(module).__mro__}
     return {
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
-        "sources": source_hashes(model),
+        "installed": _installed(kind.__module__ for kind in kinds),
+        "code": [[f"{k.__module__}.{k.__qualname__}", reader.of_class(k)] for k in kinds],
         "attention": getattr(config, "_attn_implementation", None),
+        "default": str(torch.get_default_dtype()),
         "structure": str(model),
-        "modules": [(n, _settings(m)) for n, m in model.named_modules()],
+        "modules": [(n, _settings(m, reader)) for n, m in model.named_modules()],
         "tensors": _tensors(model),
     }
+
+
+def _installed(modules: Iterable[str]) -> dict[str, str]:
+    """Installed packages that no version in the key speaks for, by the file that a class comes from."""
+    found = {}
+    for name in sorted(set(modules)):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if is_known(name) and not is_versioned(name) and file and Path(file).is_file():
+            found[name] = file_hash(Path(file))
+    return found
 
 
 def _tensors(model: nn.Module) -> list[tuple[Any, ...]]:
@@ -96,9 +112,9 @@ def _tensors(model: nn.Module) -> list[tuple[Any, ...]]:
     ]
 
 
-def _settings(module: nn.Module) -> dict[str, Any]:
+def _settings(module: nn.Module, reader: Reader) -> dict[str, Any]:
     """The attributes of one module, its buffers included."""
-    settings = {k: plain(v) for k, v in vars(module).items() if k not in _BOOKKEEPING}
+    settings = {k: reader.plain(v) for k, v in vars(module).items() if k not in _BOOKKEEPING}
     if not isinstance(module, _NormBase):  # these are rewritten by every step, and so are fed
-        settings["buffers"] = plain(dict(module._buffers))
+        settings["buffers"] = {k: reader.plain(v) for k, v in module._buffers.items()}
     return settings

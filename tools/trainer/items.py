@@ -6,6 +6,7 @@ then divide a sum by it instead of taking the mean, and some ignore it. The expo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -21,8 +22,11 @@ IGNORE_INDEX = -100
 ItemRule = Literal["ignored", "labels", "shifted", "unknown"]
 
 
-def find_rule(forward: Callable[..., Any], batch: Mapping[str, Tensor]) -> ItemRule:
-    """Compare the loss with and without the argument on a small batch (model in evaluation mode)."""
+def find_rule(forward: Callable[..., Any], batch: Mapping[str, Tensor]) -> ItemRule | None:
+    """Compare the loss with and without the argument on a small batch (model in evaluation mode).
+
+    None if this batch cannot tell: its loss is 0 or not a number.
+    """
     batch = dict(batch)
     labels = batch.get("labels")
     if labels is None:
@@ -30,14 +34,21 @@ def find_rule(forward: Callable[..., Any], batch: Mapping[str, Tensor]) -> ItemR
     if labels.dim() > 1 and not labels.is_floating_point():
         # A first column that counts tells "labels" from "shifted".
         batch["labels"] = labels = torch.cat([torch.zeros_like(labels[..., :1]), labels[..., 1:]], dim=-1)
+    # A number that no count of the batch is: with one label, its mean and its sum are the same.
+    items = 2 * labels.numel() + 1
     mean = float(forward(**batch).loss)
-    summed = float(forward(**batch, num_items_in_batch=torch.tensor(1)).loss)
-    if _close(mean, summed):
+    divided = float(forward(**batch, num_items_in_batch=torch.tensor(items)).loss)
+    if not math.isfinite(mean) or not math.isfinite(divided) or mean == 0:
+        return None
+    if _close(mean, divided):
         return "ignored"
-    for rule in ("labels", "shifted"):
-        if _close(summed, mean * _count(labels, rule)):
-            return rule  # type: ignore[return-value]
-    return "unknown"
+    fitting: list[ItemRule] = [
+        rule for rule in ("labels", "shifted") if _close(divided * items, mean * _count(labels, rule))
+    ]
+    if len(fitting) == 2:
+        # No column to leave out: with labels of one axis there is nothing to shift.
+        return "labels" if labels.dim() == 1 else None
+    return fitting[0] if fitting else "unknown"
 
 
 def scale(rule: ItemRule, labels: Tensor | None, items: Tensor | int) -> float:
@@ -47,8 +58,8 @@ def scale(rule: ItemRule, labels: Tensor | None, items: Tensor | int) -> float:
     return _count(labels, rule) / float(items)
 
 
-def _count(labels: Tensor, rule: str) -> int:
-    counted = labels[..., 1:] if rule == "shifted" else labels
+def _count(labels: Tensor, rule: ItemRule) -> int:
+    counted = labels[..., 1:] if rule == "shifted" and labels.dim() > 1 else labels
     return int(counted.ne(IGNORE_INDEX).sum())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +29,11 @@ class NativeStep:
         self.step = TrainingStep(weights_as_initializers(graph, self._tensors.current()), threads=threads)
         self._share()
 
+    @property
+    def random(self) -> bool:
+        """Whether the graph draws random numbers."""
+        return self.step.random
+
     def run(
         self, feeds: Mapping[str, Tensor], *, scale: float, seed: int | None, apply: bool
     ) -> tuple[Tensor, Tensor]:
@@ -49,57 +55,99 @@ class NativeStep:
 class NativeAdamW(torch.optim.AdamW):
     """AdamW whose update happens inside the graph; alone (`native` is None) it is torch's.
 
-    The state has the names and shapes of torch's AdamW, so that checkpoints go both ways.
+    The state is that of torch's AdamW, over the graph's memory: it can be read, saved and loaded, and whoever
+    removes or replaces it resets the graph's moments with it.
     """
 
     def __init__(self, params: Any, names: Mapping[int, str], **settings: Any) -> None:
         super().__init__(params, **settings)
         self.native: NativeStep | None = None
         self._names = dict(names)
+        self._steps = torch.zeros(())
+        self._shared: dict[Tensor, dict[str, Any]] = {}
 
-    def adopt(self, native: NativeStep) -> None:
-        """From now on the graph updates; a state that was loaded before moves there."""
-        self.native = native
-        if self.state:
-            native.step.load_optimizer_state(_by_name(self.state, self._names))
-            self.state.clear()
+    def prepare(self, native: NativeStep) -> None:
+        """Let the graph work with the state and the settings that the groups have now, or say why not."""
+        if native is not self.native or not self._is_shared():
+            native.step.load_optimizer_state(self._by_name(native))
+            self._share(native)
+            self.native = native
+        settings = native.step.settings
+        settings.learning_rate, settings.weight_decay = self._rates("lr"), self._rates("weight_decay")
+        settings.betas, settings.epsilon = self.param_groups[0]["betas"], self.param_groups[0]["eps"]
 
-    def rates(self, key: str) -> dict[str, float]:
+    def obstacles(self) -> list[str]:
+        """What of the groups' settings and of the state the graph's AdamW does not do."""
+        reasons = [
+            f"the optimizer has {key}=True"
+            for key in ("amsgrad", "maximize", "differentiable")
+            if any(group.get(key) for group in self.param_groups)
+        ]
+        if any(not group.get("decoupled_weight_decay", True) for group in self.param_groups):
+            reasons.append("the optimizer's weight decay is not decoupled")
+        for key in ("betas", "eps"):
+            if len({str(group[key]) for group in self.param_groups}) > 1:
+                reasons.append(f"the optimizer's groups have different {key}")
+        if len({float(s["step"]) for s in self.state.values() if "step" in s}) > 1:
+            reasons.append("the optimizer's parameters have taken different numbers of steps")
+        return reasons
+
+    def release(self) -> None:
+        """From now on this is torch's AdamW, with a state of its own and the gradients gathered so far."""
+        assert self.native is not None
+        gathered = self.native.step.gradients
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if self._names[id(parameter)] in gathered:
+                    parameter.grad = torch.from_numpy(gathered[self._names[id(parameter)]].copy())
+        for state in self.state.values():
+            for key, value in state.items():
+                state[key] = value.clone()
+        self.native, self._shared = None, {}
+
+    def count(self) -> None:
+        """The graph has made a step."""
+        assert self.native is not None
+        self._steps.fill_(float(self.native.step.steps))
+
+    def _is_shared(self) -> bool:
+        return len(self.state) == len(self._shared) and all(
+            len(held) == len(self._shared.get(p, ())) and all(held[k] is self._shared[p].get(k) for k in held)
+            for p, held in self.state.items()
+        )
+
+    def _share(self, native: NativeStep) -> None:
+        """Let the state be the graph's memory."""
+        self._steps = torch.tensor(float(native.step.steps))
+        moments = {kind: native.step.moments(kind) for kind in ("exp_avg", "exp_avg_sq")}
+        self.state.clear()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                name = self._names[id(parameter)]
+                if name in moments["exp_avg"]:
+                    self.state[parameter] = {"step": self._steps} | {
+                        kind: torch.from_numpy(views[name]) for kind, views in moments.items()
+                    }
+        self._shared = {p: dict(s) for p, s in self.state.items()}
+
+    def _by_name(self, native: NativeStep) -> dict[str, Any]:
+        """The state by parameter name; zeros for what has none yet."""
+        saved = {self._names[id(p)]: s for p, s in self.state.items() if id(p) in self._names}
+        state: dict[str, dict[str, Any]] = {}
+        for kind in ("exp_avg", "exp_avg_sq"):
+            for name, view in native.step.moments(kind).items():
+                held = saved.get(name, {}).get(kind)
+                state.setdefault(name, {})[kind] = (
+                    np.zeros_like(view) if held is None else held.numpy().copy()
+                )
+        return {
+            "step": max((int(s["step"]) for s in saved.values() if "step" in s), default=0),
+            "state": state,
+        }
+
+    def _rates(self, key: str) -> dict[str, float]:
         """A setting of the groups by parameter name."""
-        return {self._names[id(p)]: group[key] for group in self.param_groups for p in group["params"]}
+        return {self._names[id(p)]: float(g[key]) for g in self.param_groups for p in g["params"]}
 
     def step(self, closure: Any = None) -> Any:
         return super().step(closure) if self.native is None else None
-
-    def state_dict(self) -> dict[str, Any]:
-        if self.native is not None:
-            self.state.update(self._from_graph(self.native))
-        saved: dict[str, Any] = super().state_dict()
-        if self.native is not None:
-            self.state.clear()
-        return saved
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        if self.native is not None:
-            self.adopt(self.native)
-
-    def _from_graph(self, native: NativeStep) -> dict[Tensor, dict[str, Tensor]]:
-        saved = native.step.optimizer_state()
-        found = {}
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                moments = saved["state"].get(self._names[id(parameter)])
-                if moments is not None:
-                    found[parameter] = {"step": torch.tensor(float(saved["step"]))}
-                    found[parameter] |= {kind: torch.from_numpy(array) for kind, array in moments.items()}
-        return found
-
-
-def _by_name(state: Mapping[Any, Mapping[str, Any]], names: Mapping[int, str]) -> dict[str, Any]:
-    step = max(int(s["step"]) for s in state.values())
-    moments = {
-        names[id(p)]: {kind: value.numpy() for kind, value in s.items() if kind.startswith("exp_avg")}
-        for p, s in state.items()
-    }
-    return {"step": step, "state": moments}

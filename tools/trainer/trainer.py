@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from fuseline.engine.errors import FuselineError
 from fuseline.tools.trainer.arguments import ADAMW
 from fuseline.tools.trainer.bridge import Bridge, Fallback, attach
 from fuseline.tools.trainer.cache import CompileCache
-from fuseline.tools.trainer.checkpoints import is_complete, last_complete, marked
+from fuseline.tools.trainer.checkpoints import CheckpointMissing, is_complete, last_complete, marked
 from fuseline.tools.trainer.compiler import Compiler, Precision, Settings
+from fuseline.tools.trainer.report import Report
 from fuseline.tools.trainer.sharded import consolidate
-from fuseline.tools.trainer.whole_step import WholeStep, check_possible, loss_obstacles
+from fuseline.tools.trainer.whole_step import WholeStep, loss_obstacles, obstacles
 
 __all__ = ["Seq2SeqTrainer", "Trainer"]
 
@@ -46,6 +48,8 @@ class _OnnxRuntime:
         fallback: Fallback = "torch",
         whole_step: bool = False,
         cache_dir: str | os.PathLike[str] | None = None,
+        check: bool = True,
+        inference_with_ort: bool | None = None,
         **kwargs: Any,
     ) -> None:
         """The stock arguments, and:
@@ -55,13 +59,17 @@ class _OnnxRuntime:
         - fallback: what cannot be exported or differentiated runs in "torch" with a warning, or is an "error"
         - whole_step: the optimizer runs inside the graph
         - cache_dir: where compiled graphs are kept ("off": nowhere)
+        - check: hold loss and gradients against torch's on the first batch, before a graph trains
+        - inference_with_ort: a word of ORTTrainer; evaluation always runs on ONNX Runtime
         """
         self._choices: dict[str, Any] = {
             "pipeline": pipeline,
             "plugins": tuple(Path(p) for p in plugins),
             "dump_dir": Path(dump_dir) if dump_dir is not None else None,
             "cache": CompileCache.at(cache_dir),
+            "check": check,
         }
+        _note_inference(inference_with_ort)
         if fallback not in ("torch", "error"):
             raise FuselineError(f"fallback is 'torch' or 'error', not {fallback!r}")
         self._fallback: Fallback = fallback
@@ -70,8 +78,11 @@ class _OnnxRuntime:
         self.bridge = self._attach(self.model)
         self._whole_step: WholeStep | None = None
         if whole_step:
-            check_possible(self)
             self._whole_step = WholeStep(self)
+            if self.optimizer is not None or self.optimizer_cls_and_kwargs is not None:
+                self.bridge.drop_native("an optimizer of your own was given")
+            elif reasons := obstacles(self):
+                self.bridge.drop_native("; ".join(reasons))
 
     # -- what the user may look at
 
@@ -86,6 +97,13 @@ class _OnnxRuntime:
         """Make the graphs for batches like this one now, of training and of evaluation."""
         with self._reading_the_loss():
             self.bridge.compile(batch, self._whole_step.variant if self._whole_step is not None else None)
+
+    def report(self, batches: Sequence[Mapping[str, Any]] = ()) -> Report:
+        """What ran on ONNX Runtime, what in torch and why; with batches, also how fast against torch."""
+        found = self.bridge.report()
+        if not batches:
+            return found
+        return replace(found, speed=self.bridge.speed([self._prepare_inputs(dict(b)) for b in batches]))  # type: ignore[attr-defined]
 
     def save_onnx(self, path: str | os.PathLike[str]) -> Path:
         """Write the inference graph with the trained weights; it runs on any onnxruntime."""
@@ -152,11 +170,14 @@ class _OnnxRuntime:
         return self.bridge.loss_alone(not loss_obstacles(self))
 
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
-        if self._whole_step is None:
+        if self._whole_step is None or self.bridge.native_refused is not None or self.optimizer is not None:
             return super().create_optimizer(model)  # type: ignore[misc]
         # The stock code sorts the parameters into groups; only the class is another.
         self.optimizer_cls_and_kwargs = self._whole_step.optimizer_class()
-        self._whole_step.optimizer = super().create_optimizer(model)  # type: ignore[misc]
+        try:
+            self._whole_step.optimizer = super().create_optimizer(model)  # type: ignore[misc]
+        finally:
+            self.optimizer_cls_and_kwargs = None
         return self.optimizer
 
     def _clip_grad_norm(self, model: nn.Module) -> Any:
@@ -165,6 +186,11 @@ class _OnnxRuntime:
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.unscale_(self.optimizer.optimizer)
         return super()._clip_grad_norm(model)  # type: ignore[misc]
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        if grad_norm is None and self._whole_step is not None and self._whole_step.norm is not None:
+            return self._whole_step.norm
+        return super()._get_grad_norm(model, grad_norm)  # type: ignore[misc]
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, Any]:
@@ -187,17 +213,31 @@ class _OnnxRuntime:
         if resume_from_checkpoint is True:
             found = last_complete(Path(self.args.output_dir))
             if found is None:
-                raise FuselineError(
-                    f"{self.args.output_dir} holds no complete checkpoint", hint="train without resuming"
+                raise CheckpointMissing(
+                    f"No valid checkpoint found in output directory ({self.args.output_dir})",
+                    hint="train without resuming",
                 )
             resume_from_checkpoint = str(found)
         elif resume_from_checkpoint and not is_complete(Path(resume_from_checkpoint)):
-            raise FuselineError(
-                f"{resume_from_checkpoint} is no complete checkpoint",
+            raise CheckpointMissing(
+                f"Can't find a valid checkpoint at {resume_from_checkpoint}",
                 hint="resume_from_checkpoint=True takes the last complete one",
             )
         self.bridge.refresh()
-        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)  # type: ignore[misc]
+        result = super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)  # type: ignore[misc]
+        report = self.report()
+        logger.log(logging.WARNING if report.in_torch else logging.INFO, "%s", report)
+        return result
+
+    def evaluate(self, *args: Any, inference_with_ort: bool | None = None, **kwargs: Any) -> Any:
+        """As in the stock trainer; `inference_with_ort` is a word of ORTTrainer and changes nothing."""
+        _note_inference(inference_with_ort)
+        return super().evaluate(*args, **kwargs)  # type: ignore[misc]
+
+    def predict(self, *args: Any, inference_with_ort: bool | None = None, **kwargs: Any) -> Any:
+        """As in the stock trainer; `inference_with_ort` is a word of ORTTrainer and changes nothing."""
+        _note_inference(inference_with_ort)
+        return super().predict(*args, **kwargs)  # type: ignore[misc]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         self.bridge.refresh()
@@ -222,6 +262,11 @@ class _OnnxRuntime:
                 best_model_checkpoint=self.state.best_model_checkpoint,  # type: ignore[attr-defined]
                 use_mtime=True,
             )
+
+
+def _note_inference(chosen: bool | None) -> None:
+    if chosen is False:
+        logger.warning("inference_with_ort=False: evaluation runs on ONNX Runtime all the same")
 
 
 class Trainer(_OnnxRuntime, transformers.Trainer):

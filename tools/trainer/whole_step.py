@@ -8,31 +8,42 @@ from typing import Any
 import transformers
 from torch import Tensor
 
-from fuseline.engine.errors import FuselineError
 from fuseline.tools.trainer.arguments import ADAMW
 from fuseline.tools.trainer.bridge import Bridge
 from fuseline.tools.trainer.compiler import Variant
 from fuseline.tools.trainer.native import NativeAdamW, NativeStep
 
-__all__ = ["WholeStep", "check_possible", "loss_obstacles"]
+__all__ = ["WholeStep", "loss_obstacles", "obstacles"]
 
 _OPTIMIZERS = (ADAMW, "adamw_torch", "adamw_torch_fused")
 
 
-def check_possible(trainer: Any) -> None:
-    """Refuse, with the reason, what an optimizer inside the graph cannot serve."""
+def obstacles(trainer: Any) -> list[str]:
+    """Why an optimizer inside the graph cannot serve this trainer as it is now; empty if it can."""
     args, reasons = trainer.args, []
     if str(getattr(args.optim, "value", args.optim)) not in _OPTIMIZERS:
         reasons.append(f"optim={args.optim!r} is not AdamW")
-    if trainer.optimizer is not None or trainer.optimizer_cls_and_kwargs is not None:
-        reasons.append("an optimizer of your own was given")
     if args.world_size > 1 or trainer.is_deepspeed_enabled:
         reasons.append("gradients have to be exchanged between processes")
     reasons += loss_obstacles(trainer)
     if args.fp16:
         reasons.append("fp16 needs a loss scale that changes from step to step")
-    if reasons:
-        raise FuselineError(f"whole_step=True is not possible: {'; '.join(reasons)}", hint="leave it out")
+    reasons += _watchers(trainer)
+    return reasons
+
+
+def _watchers(trainer: Any) -> list[str]:
+    """Whoever would see or change gradients between backward and update, where there is no between."""
+    model = trainer.bridge.model
+    reasons = []
+    if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()):
+        reasons.append("a parameter has a gradient hook")
+    if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
+        reasons.append("the model has hooks")
+    for callback in trainer.callback_handler.callbacks:
+        if type(callback).on_pre_optimizer_step is not transformers.TrainerCallback.on_pre_optimizer_step:
+            reasons.append(f"{type(callback).__name__} looks at gradients before the optimizer's step")
+    return reasons
 
 
 def loss_obstacles(trainer: Any) -> list[str]:
@@ -73,6 +84,11 @@ class WholeStep:
         """One micro-batch; the loss as the stock trainer would report it, or None if torch has to do it."""
         trainer = self._trainer
         bridge: Bridge = trainer.bridge
+        self.norm = None
+        if bridge.native_refused is None:
+            reasons = [*obstacles(trainer), *self._optimizer_obstacles()]
+            if reasons:
+                bridge.drop_native("; ".join(reasons))
         counted = trainer.model_accepts_loss_kwargs and items is not None
         done = bridge.native_step(
             {**batch, "num_items_in_batch": items} if counted else batch,
@@ -82,17 +98,22 @@ class WholeStep:
             adopt=self._configure,
         )
         if done is None:
+            if self.optimizer is not None and self.optimizer.native is not None:
+                self.optimizer.release()
             return None
         loss, self.norm = done
+        if apply and self.optimizer is not None:
+            self.optimizer.count()
         return loss
 
+    def _optimizer_obstacles(self) -> list[str]:
+        """The trainer's optimizer may have been exchanged since it was made."""
+        current = getattr(self._trainer.optimizer, "optimizer", self._trainer.optimizer)
+        if self.optimizer is None or current is not self.optimizer:
+            return ["the optimizer is not the one that whole_step made"]
+        return self.optimizer.obstacles()
+
     def _configure(self, native: NativeStep) -> None:
-        optimizer, args = self.optimizer, self._trainer.args
-        assert optimizer is not None
-        if optimizer.native is None:
-            optimizer.adopt(native)
-        settings = native.step.settings
-        settings.learning_rate = optimizer.rates("lr")
-        settings.weight_decay = optimizer.rates("weight_decay")
-        settings.betas = (args.adam_beta1, args.adam_beta2)
-        settings.epsilon, settings.max_norm = args.adam_epsilon, args.max_grad_norm
+        assert self.optimizer is not None
+        self.optimizer.prepare(native)
+        native.step.settings.max_norm = self._trainer.args.max_grad_norm or 0.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -224,3 +227,102 @@ def test_what_is_not_asked_for_is_not_computed(net: Net) -> None:
     assert set(step.run({"x": x, "labels": labels}, ["loss", "logits"])) == {"loss", "logits"}
     with pytest.raises(ModelError, match="no output 'logit'; it has"):
         step.run({"x": x, "labels": labels}, ["logit"])
+
+
+def state_of(step: TrainingStep) -> dict[str, Any]:
+    return {
+        **step.state_dict(),
+        **{f"{n}.{k}": v for n, m in step.optimizer_state()["state"].items() for k, v in m.items()},
+    }
+
+
+def unchanged(step: TrainingStep, before: dict[str, Any]) -> None:
+    for name, array in state_of(step).items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_a_state_is_loaded_as_a_whole_or_not_at_all(net: Net) -> None:
+    step = TrainingStep(exported(net, STOCK), threads=1)
+    before, zeros = state_of(step), {n: np.zeros_like(v) for n, v in step.state_dict().items()}
+    missing = {n: v for n, v in zeros.items() if n != "l2.bias"}
+    for state, message in (
+        (missing, "the state has no 'l2.bias'"),
+        ({**zeros, "l3.bias": np.zeros(3)}, "the model has no parameter 'l3.bias'"),
+        ({**zeros, "l2.bias": np.zeros(1, np.float32)}, "'l2.bias' has shape"),
+        ({**zeros, "l2.bias": None}, "'l2.bias' is a NoneType"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            step.load_state_dict(state)
+        unchanged(step, before)
+    step.load_state_dict(missing, strict=False)
+    np.testing.assert_array_equal(step.state_dict()["l2.bias"], before["l2.bias"])
+    assert not step.state_dict()["l1.weight"].any()
+
+
+def test_an_optimizers_state_is_loaded_as_a_whole_or_not_at_all(net: Net) -> None:
+    step = TrainingStep(exported(net, STOCK), threads=1)
+    step.run(batch(0))
+    good, before = step.optimizer_state(), state_of(step)
+    moments = {k: np.zeros_like(v) for k, v in good["state"]["l2.bias"].items()}
+    for saved, message in (
+        ({"step": 1.5, "state": good["state"]}, "a whole number of steps, not 1.5"),
+        ({"step": 3, "state": {n: s for n, s in good["state"].items() if n != "l2.bias"}}, "of 'l2.bias'"),
+        ({"step": 3, "state": {**good["state"], "l3.bias": moments}}, "no parameter 'l3.bias'"),
+        ({"step": 3, "state": {**good["state"], "l2.bias": {**moments, "exp_avg": np.zeros(1)}}}, "shape"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            step.load_optimizer_state(saved)
+        unchanged(step, before)
+        assert step.optimizer_state()["step"] == 1
+
+
+def test_memory_that_cannot_be_shared_is_refused(net: Net) -> None:
+    step = TrainingStep(exported(net, GRADIENTS), threads=1)
+    read_only = np.zeros(3, np.float32)
+    read_only.flags.writeable = False
+    for tensor, message in (
+        (torch.zeros(3, dtype=torch.float64), "holds float64"),
+        (torch.zeros(6)[::2], "not one piece of memory"),
+        (read_only, "read-only"),
+        (torch.zeros(1), "has shape"),
+        (None, "neither an array nor a tensor"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            step.bind({"l2.bias": tensor})
+
+
+def test_a_batch_is_taken_as_it_is_or_refused(net: Net) -> None:
+    step = TrainingStep(exported(net, GRADIENTS), threads=1)
+    given = batch(0)
+    for change, message in (
+        (
+            {"labels": np.array([0.0, 1.0, 2.0, 1.7, 0.0])},
+            "'labels' holds float64, and the graph takes int64",
+        ),
+        ({"labels": np.array(list("01210"))}, "'labels'"),
+        ({"mask": np.ones(5)}, "no input 'mask'; it takes labels, x"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            step.run({**given, **change})
+        with pytest.raises(ModelError, match=message):
+            step.evaluate({**given, **change}, ["loss"])
+    assert step.run({**given, "labels": given["labels"].to(torch.int32)})["loss"].shape == ()
+
+
+def test_one_step_serves_many_threads(net: Net) -> None:
+    step = TrainingStep(exported(net, GRADIENTS), threads=1)
+    batches = [batch(seed, size) for seed, size in enumerate((2, 5, 3, 7, 4, 6))]
+    expected = [float(net(**b)) for b in batches]
+    found: list[list[float]] = [[] for _ in batches]
+
+    def work(index: int) -> None:
+        for _ in range(30):
+            found[index].append(float(step.run(batches[index])["loss"]))
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(len(batches))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for losses, loss in zip(found, expected, strict=True):
+        assert losses == pytest.approx([loss] * 30, rel=1e-5)
