@@ -4,7 +4,7 @@ A shape is a text, the same in the library (``src/contract.h``): axes separated 
 (``3``), a letter that stands for the same size everywhere (``N``), that or 1 (``B|1``), or any number of axes
 (``*R``). As a whole: empty for anything; ``1`` for one element in whatever rank (an output is [1]);
 ``()`` for a scalar; ``…?`` where a tensor without elements may stand for an absent one; ``^…`` for what
-broadcasts to the rest; ``…/…`` for the first form that fits.
+broadcasts to the rest; ``…/…`` for one of two forms, which says nothing where both fit and differ.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def matches(pattern: str, shape: Sequence[Dimension], bindings: Bindings) -> boo
     if pattern == "1":
         return all(size == 1 or not isinstance(size, int) for size in shape)
     fits = _broadcasts if pattern.startswith("^") else _fits
-    for index, form in enumerate(_forms(pattern)):
-        trial = bindings.copy()
-        if fits(form, tuple(shape), trial):
-            bindings.sizes, bindings.packs = trial.sizes, trial.packs
-            if "/" in pattern:
-                bindings.form = index
-            return True
-    return False
+    trials = [(index, form, bindings.copy()) for index, form in enumerate(_forms(pattern))]
+    fitting = [(index, trial) for index, form, trial in trials if fits(form, tuple(shape), trial)]
+    if fitting and all(trial.sizes == fitting[0][1].sizes for _, trial in fitting):
+        index, trial = fitting[0]
+        bindings.sizes, bindings.packs = trial.sizes, trial.packs
+        if "/" in pattern:
+            bindings.form = index
+    return bool(fitting)
 
 
 def resolve(pattern: str, bindings: Bindings) -> Dimensions | None:

@@ -23,11 +23,14 @@ def build_model(
     attributes: dict[str, int | float] | None = None,
     without: Sequence[str] = (),
 ) -> onnx.ModelProto:
-    """A model of the one node, leaving out the outputs named by ``without``."""
+    """A model of the one node, leaving out the outputs named by ``without``.
+
+    Numpy has no bf16: what is bf16 in the node is float in the model.
+    """
     names = [f"in{i}" for i in range(len(inputs))]
     outputs = ["" if output.name in without else output.name for output in operator.outputs]
     graph = onnx.helper.make_graph(
-        [operator.node(names, outputs, attributes)],
+        _with_casts(operator, operator.node(names, outputs, attributes)),
         operator.name,
         [
             onnx.helper.make_tensor_value_info(
@@ -48,8 +51,24 @@ def build_model(
     )
 
 
+def _with_casts(operator: Operator, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    def cast(source: str, target: str, to: int) -> onnx.NodeProto:
+        return onnx.helper.make_node("Cast", [source], [target], to=to)
+
+    before, after = [], []
+    for index, item in enumerate(operator.inputs):
+        if item.type == "bfloat16":
+            name, node.input[index] = node.input[index], f"{node.input[index]}_bf16"
+            before.append(cast(name, node.input[index], onnx.TensorProto.BFLOAT16))
+    for index, item in enumerate(operator.outputs):
+        if item.type == "bfloat16" and node.output[index]:
+            name, node.output[index] = node.output[index], f"{node.output[index]}_bf16"
+            after.append(cast(node.output[index], name, onnx.TensorProto.FLOAT))
+    return [*before, node, *after]
+
+
 def _element_type(name: str) -> int:
-    return int(onnx.TensorProto.DataType.Value(name.upper()))
+    return int(onnx.TensorProto.DataType.Value("FLOAT" if name == "bfloat16" else name.upper()))
 
 
 def create_session(model: onnx.ModelProto, threads: int = 1) -> Any:

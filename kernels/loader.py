@@ -84,7 +84,7 @@ def native() -> ctypes.CDLL:
 
 
 def instruction_set() -> str:
-    """What the kernels use here: ``portable``, ``avx2`` or ``avx512``."""
+    """What the kernels use here: ``portable``, ``avx2``, ``avx512``, or ``avx512bf16`` with products of bf16."""
     query = native().fuseline_isa
     query.restype = ctypes.c_char_p
     return bytes(query()).decode()

@@ -5,6 +5,7 @@ from fuseline.kernels.ops.attention import ATTENTION_OPERATORS
 from fuseline.kernels.ops.cross_entropy import CROSS_ENTROPY_OPERATORS
 from fuseline.kernels.ops.embedding import EMBEDDING_OPERATORS
 from fuseline.kernels.ops.gelu import GELU_OPERATORS
+from fuseline.kernels.ops.linear import LINEAR_OPERATORS
 from fuseline.kernels.ops.norm import NORM_OPERATORS
 from fuseline.kernels.ops.optimizer import OPTIMIZER_OPERATORS
 from fuseline.kernels.ops.rows import ROW_OPERATORS
@@ -23,5 +24,6 @@ OPERATORS: dict[str, Operator] = {
         *ROW_OPERATORS,
         *WEIGHT_GRADIENT_OPERATORS,
         *ATTENTION_OPERATORS,
+        *LINEAR_OPERATORS,
     )
 }

@@ -90,6 +90,16 @@ bool empty(const Dimensions& shape) {
   return false;
 }
 
+bool same(const Bindings& a, const Bindings& b) {
+  for (size_t letter = 0; letter < a.sizes.size(); ++letter) {
+    if (a.sizes[letter].has_value() != b.sizes[letter].has_value()) return false;
+    if (a.sizes[letter] && (a.sizes[letter]->size != b.sizes[letter]->size ||
+                            a.sizes[letter]->symbol != b.sizes[letter]->symbol))
+      return false;
+  }
+  return true;
+}
+
 std::string text_of(const Dimension& dimension, const std::string& unknown) {
   if (dimension.size >= 0) return std::to_string(dimension.size);
   return dimension.symbol.empty() ? unknown : dimension.symbol;
@@ -125,14 +135,13 @@ bool Pattern::match(const Dimensions& shape, Bindings& bindings) const {
     return broadcasts_ ? match_broadcast(forms_[form], shape, into) : match_form(forms_[form], shape, into);
   };
   if (forms_.size() == 1) return fits(0, bindings);
-  for (size_t form = 0; form < forms_.size(); ++form) {
-    Bindings trial = bindings;
-    if (!fits(form, trial)) continue;
-    bindings = std::move(trial);
-    bindings.form = form;
-    return true;
-  }
-  return false;
+  Bindings first = bindings, second = bindings;
+  const bool fits_first = fits(0, first), fits_second = fits(1, second);
+  if (!fits_first && !fits_second) return false;
+  if (fits_first && fits_second && !same(first, second)) return true;
+  bindings = std::move(fits_first ? first : second);
+  bindings.form = fits_first ? 0 : 1;
+  return true;
 }
 
 std::optional<Dimensions> Pattern::resolve(const Bindings& bindings) const {

@@ -8,7 +8,7 @@
 // and as a whole
 //   ""    anything              "1"   one element, in whatever rank; an output has the shape [1]
 //   ()    a scalar              …?    or a tensor without elements, which stands for an absent one
-//   ^…    what broadcasts to …  …/…   the first form that fits
+//   ^…    what broadcasts to …  …/…   one of two forms; where both fit and say different things, it says nothing
 #pragma once
 #include <array>
 #include <cstdint>

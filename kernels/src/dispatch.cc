@@ -16,6 +16,7 @@ extern const Routines table;
 }
 namespace avx512 {
 extern const Routines table;
+void bf16_product_native(const Bf16Product&, int64_t begin, int64_t end);
 }
 #endif
 
@@ -23,15 +24,23 @@ namespace {
 
 // The tables this processor can run, best first, ended by nullptr.
 const Routines* const* supported() {
-  static const Routines* tables[4];
+  static const Routines* tables[5];
   static const bool ready = [] {
     size_t count = 0;
 #if defined(FUSELINE_X86)
     __builtin_cpu_init();
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+      static const Routines with_bf16 = [] {
+        Routines table = avx512::table;
+        table.isa = "avx512bf16";
+        table.bf16_product = avx512::bf16_product_native;
+        return table;
+      }();
+      if (__builtin_cpu_supports("avx512bf16")) tables[count++] = &with_bf16;
       tables[count++] = &avx512::table;
+    }
     if (has_avx2) tables[count++] = &avx2::table;
 #endif
     tables[count++] = &portable::table;

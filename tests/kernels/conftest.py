@@ -24,7 +24,7 @@ from fuseline.kernels.operator import Array
 collect_ignore_glob: list[str] = [] if available() else ["test_*.py"]
 
 
-@pytest.fixture(params=["portable", "avx2", "avx512"])
+@pytest.fixture(params=["portable", "avx2", "avx512", "avx512bf16"])
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs a test once per instruction set that this processor has."""
     before = instruction_set()

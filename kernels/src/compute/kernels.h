@@ -157,6 +157,29 @@ struct WeightGradient {
   float *panels, *scratch;
   int64_t depth, rows, columns, first_column, last_column;
 };
+// An operand of a product in bf16, item (i, k) of it at from[i·stride + k] (along_rows) or at from[k·stride + i], from
+// floats that are rounded or from bf16. Items, in multiples of kBf16Items.
+constexpr int64_t kBf16Items = 96;  // whole blocks of the left and of the right operand
+struct Bf16Pack {
+  const float* from;
+  const uint16_t* from_bf16;  // null, or in place of `from`
+  uint32_t* to;
+  int64_t items, depth, stride;
+  bool along_rows, left;
+};
+// Elements.
+struct Bf16Convert {
+  const float* from;
+  uint16_t* to;
+};
+// Rows of c[rows, columns] = start + left·rightᵀ, in multiples of kBf16Items, for columns [first, last), `first` being
+// such a multiple too. `start` is one row, rounded up to whole panels.
+struct Bf16Product {
+  const uint32_t *left, *right;
+  const float* start;
+  float* c;
+  int64_t columns, depth, first_column, last_column;
+};
 // A tensor of rows of `width` contiguous floats, by batch, token and head.
 struct Strided {
   float* data;
@@ -210,6 +233,9 @@ struct AttentionBackward {
   X(swiglu_backward, SwiGluBackward)             \
   X(weight_gradient_pack, WeightGradient)        \
   X(weight_gradient, WeightGradient)             \
+  X(bf16_pack, Bf16Pack)                         \
+  X(bf16_convert, Bf16Convert)                   \
+  X(bf16_product, Bf16Product)                   \
   X(attention_forward, Attention)                \
   X(attention_backward, AttentionBackward)       \
   X(adamw_update, AdamWUpdate)                   \
@@ -219,6 +245,7 @@ struct AttentionBackward {
 #define FUSELINE_LAYOUTS(X)                      \
   X(weight_gradient_panels, WeightGradient)      \
   X(weight_gradient_scratch, WeightGradient)     \
+  X(bf16_pack_size, Bf16Pack)                    \
   X(attention_forward_scratch, Attention)        \
   X(attention_backward_scratch, AttentionBackward)
 
@@ -232,7 +259,8 @@ struct Routines {
 #undef FUSELINE_MEMBER
 };
 
-// The table of this machine; FUSELINE_ISA=portable|avx2|avx512 in the environment chooses a lesser one.
+// The table of this machine; FUSELINE_ISA=portable|avx2|avx512 in the environment chooses a lesser one. avx512bf16 is
+// avx512 with its own instruction for products of bf16.
 const Routines& routines();
 
 #if defined(FUSELINE_ISA)

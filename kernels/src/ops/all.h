@@ -11,5 +11,6 @@ Definitions cross_entropy_definitions();
 Definitions row_definitions();
 Definitions weight_gradient_definitions();
 Definitions attention_definitions();
+Definitions linear_definitions();
 
 }  // namespace fuseline
