@@ -5,6 +5,7 @@ from fuseline.kernels.loader import (
     available,
     instruction_set,
     library_path,
+    multiplies_bf16,
     register,
     require,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "available",
     "instruction_set",
     "library_path",
+    "multiplies_bf16",
     "register",
     "require",
 ]

@@ -15,6 +15,7 @@ __all__ = [
     "declarations",
     "instruction_set",
     "library_path",
+    "multiplies_bf16",
     "native",
     "register",
     "require",
@@ -84,10 +85,15 @@ def native() -> ctypes.CDLL:
 
 
 def instruction_set() -> str:
-    """What the kernels use here: ``portable``, ``avx2``, ``avx512``, or ``avx512bf16`` with products of bf16."""
+    """What the kernels use here: ``portable``, ``avx2``, ``avx512`` or ``avx512bf16``."""
     query = native().fuseline_isa
     query.restype = ctypes.c_char_p
     return bytes(query()).decode()
+
+
+def multiplies_bf16() -> bool:
+    """Whether the operators are there and this processor has an instruction for products of bf16."""
+    return available() and instruction_set() == "avx512bf16"
 
 
 def declarations() -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fuseline.kernels.operator import Array, GradientNode, Operator, Sizes, optional, port
-from fuseline.kernels.workspace import lines, padded, row_partials
+from fuseline.kernels.workspace import lines, row_partials
 
 __all__ = ["LINEAR_OPERATORS", "round_to_bf16"]
 
@@ -25,22 +27,27 @@ def linear(x: Array, weight: Array, bias: Array, transposed: int = 1) -> tuple[A
 
 def linear_grad(dy: Array, rounded: Array, weight: Array, bias: Array, state: Array) -> tuple[Array, ...]:
     transposed, w = bool(state[0]), round_to_bf16(weight)
-    slopes = round_to_bf16(dy).reshape(-1, dy.shape[-1])
-    rows = rounded.reshape(-1, rounded.shape[-1])
+    count = math.prod(dy.shape[:-1])
+    slopes = round_to_bf16(dy).reshape(count, dy.shape[-1])
+    rows = rounded.reshape(count, rounded.shape[-1])
     dx = (slopes @ (w if transposed else w.T)).reshape(rounded.shape)
     dweight = slopes.T @ rows if transposed else rows.T @ slopes
-    return dx, dweight, dy.reshape(-1, dy.shape[-1]).sum(0) if bias.size else bias
+    return dx, dweight, dy.reshape(count, dy.shape[-1]).sum(0) if bias.size else bias
 
 
 def _packed(left: int, right: int, depth: int) -> int:
     """Both operands in whole blocks of pairs, and a row to start from."""
     blocks = [-(-count // 96) * 96 for count in (left, right)]
-    return lines(blocks[1] + sum(padded(count) * -(-depth // 2) for count in blocks))
+    return lines(blocks[1] + sum(blocks) * -(-depth // 2))
 
 
 def _backward(sizes: Sizes, threads: int) -> int:
     rows, outputs, inputs = (sizes[letter] for letter in "RNK")
-    products = (_packed(rows, inputs, outputs), _packed(outputs, inputs, rows), _packed(inputs, outputs, rows))
+    products = (
+        _packed(rows, inputs, outputs),
+        _packed(outputs, inputs, rows),
+        _packed(inputs, outputs, rows),
+    )
     return max(*products, row_partials(rows, outputs, 1))
 
 
@@ -49,8 +56,8 @@ _WEIGHT, _BIAS = port("weight", "N,K/K,N"), port("bias", "N?")
 LINEAR_OPERATORS = (
     Operator(
         "FusedLinearBf16",
-        "x·weightᵀ + bias (x·weight + bias where not transposed), x and weight rounded to bf16, sums in floats; "
-        "keeps the rounded x for the gradient",
+        "x·weightᵀ + bias (or x·weight + bias), x and weight rounded to bf16, sums in floats; keeps the "
+        "rounded x for the gradient",
         (port("x", "*R,K"), _WEIGHT, _BIAS),
         (port("y", "*R,N"), optional("rounded", "*R,K", "bfloat16"), optional("state", "1")),
         linear,

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from trainer_harness import PIPELINE, arguments, make, rows, train
 
+from fuseline import kernels
 from fuseline.engine import runtime
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
@@ -47,18 +49,47 @@ def test_denied_nodes_stay() -> None:
     assert "is denied" in result.records[0].rejections[0].reason
 
 
-@pytest.mark.parametrize("to", ["bf16", "fp16"])
-def test_trainer_trains_in_low_precision(to: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_trainer_emulates_fp16_and_says_so(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = zoo.build("bert")
     data = rows(model, 20)
     ours = {"fallback": "error", "pipeline": PIPELINE}
     full = train(Trainer, model, arguments(folder, max_steps=5), data, **ours)
     with caplog.at_level("WARNING"):
-        low = train(Trainer, model, arguments(folder, max_steps=5, **{to: True}), data, **ours)
+        low = train(Trainer, model, arguments(folder, max_steps=5, fp16=True), data, **ours)
     assert "the numerics of mixed precision" in caplog.text
     assert low.losses != full.losses
     assert low.losses == pytest.approx(full.losses, rel=2e-2)
     assert all(w.dtype == torch.float32 for w in low.weights.values())
+
+
+@pytest.mark.native
+def test_trainer_multiplies_in_bf16(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As close to fp32 as the stock Trainer in bf16 is; the portable path gives the same on any processor."""
+    monkeypatch.setattr(kernels, "multiplies_bf16", lambda: True)
+    model = zoo.build("bert")
+    data = rows(model, 20)
+    ours = {"fallback": "error", "pipeline": PIPELINE}
+    full = train(transformers.Trainer, model, arguments(folder, max_steps=5), data)
+    stock = train(transformers.Trainer, model, arguments(folder, max_steps=5, bf16=True), data)
+    low = train(Trainer, model, arguments(folder, max_steps=5, bf16=True), data, **ours)
+    assert low.losses != full.losses
+    distance = np.abs(np.array(low.losses) - full.losses).max()
+    assert distance <= max(np.abs(np.array(stock.losses) - full.losses).max(), 1e-3)
+    assert all(w.dtype == torch.float32 for w in low.weights.values())
+
+
+def test_trainer_without_bf16_says_so_and_computes_in_fp32(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kernels, "multiplies_bf16", lambda: False)
+    model = zoo.build("bert")
+    data = rows(model, 8)
+    ours = {"fallback": "error", "pipeline": PIPELINE}
+    full = train(Trainer, model, arguments(folder, max_steps=2), data, **ours)
+    with caplog.at_level("WARNING"):
+        low = train(Trainer, model, arguments(folder, max_steps=2, bf16=True), data, **ours)
+    assert "this processor has no instruction for products in it" in caplog.text
+    assert low.losses == full.losses
 
 
 @pytest.mark.parametrize(

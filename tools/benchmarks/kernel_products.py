@@ -1,4 +1,4 @@
-"""Attention and weight gradients: the kernels bound by arithmetic."""
+"""Attention, weight gradients and linear layers in bf16: the kernels bound by arithmetic."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from fuseline.kernels import multiplies_bf16
 from fuseline.tools.benchmarks.graphs import MICROSOFT, Node, graph, native, stock
 from fuseline.tools.benchmarks.kernel_cases import Case, backward, normal
 
@@ -87,8 +88,53 @@ def _weight_gradient(rows: int, inputs: int, outputs: int, threads: int) -> Case
     )
 
 
+def _linear_bf16(rows: int, inputs: int, outputs: int, threads: int, gradients: bool) -> Case:
+    """Forward alone, or with all gradients; ONNX Runtime's way is in fp32, torch's is autocast to bf16."""
+    x, weight, bias, dy = (
+        normal(rows, inputs),
+        normal(outputs, inputs),
+        normal(outputs),
+        normal(rows, outputs),
+    )
+    feeds = {"x": x, "weight": weight, "bias": bias, **({"dy": dy} if gradients else {})}
+    results = ["y", *(["dx", "dw", "db"] if gradients else [])]
+    ours = [native("FusedLinearBf16", ["x", "weight", "bias"], ["y", "rounded", "state"])]
+    theirs = [stock("Gemm", ["x", "weight", "bias"], ["y"], transB=1)]
+    if gradients:
+        saved = ["dy", "rounded", "weight", "bias", "state"]
+        ours.append(native("FusedLinearBf16Grad", saved, results[1:]))
+        theirs += [
+            stock("Gemm", ["dy", "weight"], ["dx"]),
+            stock("Gemm", ["dy", "x"], ["dw"], transA=1),
+            stock("ReduceSum", ["dy", "axes"], ["db"], keepdims=0),
+        ]
+    tensors = [torch.from_numpy(value).requires_grad_(gradients) for value in (x, weight, bias)]
+    slopes = torch.from_numpy(dy).bfloat16()
+
+    def autocast() -> object:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = F.linear(*tensors)
+        return torch.autograd.grad(y, tensors, slopes) if gradients else y
+
+    return Case(
+        f"bf16 linear{' and gradients' if gradients else ''} {rows}×{inputs}→{outputs}",
+        {
+            "fuseline": graph(ours, feeds, results, threads),
+            "onnxruntime": graph(
+                theirs, {**feeds, **({"axes": np.array([0])} if gradients else {})}, results, threads
+            ),
+            "torch": autocast,
+        },
+        flops=(6 if gradients else 2) * rows * inputs * outputs,
+    )
+
+
 def product_cases(threads: int) -> Iterator[Case]:
     for batch, tokens, heads, causal in _ATTENTION:
         yield _attention(batch, tokens, heads, 64, causal, threads)
     for inputs, outputs in _LINEAR:
         yield _weight_gradient(1024, inputs, outputs, threads)
+    if multiplies_bf16():
+        for inputs, outputs in _LINEAR:
+            for gradients in (False, True):
+                yield _linear_bf16(2048, inputs, outputs, threads, gradients)

@@ -24,6 +24,8 @@ from fuseline.engine.registry import registry
 from fuseline.exporters import export
 from fuseline.exporters.mode import without_dropout
 from fuseline.passes.interface.keep_outputs import KeepOutputs
+from fuseline.passes.training.mixed_precision import MixedPrecision
+from fuseline.passes.training.native_linear_bf16 import NativeLinearBf16
 from fuseline.tools.trainer.cache import CompileCache, code_version, digest
 from fuseline.tools.trainer.describe import (
     check_hooks,
@@ -57,6 +59,9 @@ Variant = Literal[
 
 #: Passes that compute the loss apart from the other outputs: where those are wanted too, that is work twice.
 _FOR_LOSS_ALONE = ("select-labelled",)
+
+#: Passes that choose a precision themselves.
+_LOWERING = (MixedPrecision.name, NativeLinearBf16.name)
 
 _GRAPHS = 12
 
@@ -240,12 +245,17 @@ def _passes(text: str) -> tuple[Stage, ...]:
 
 
 def _with_precision(pipeline: Pipeline, precision: Precision) -> Pipeline:
-    """The pipeline with the mixed-precision pass right before the gradient, unless it has one already."""
-    if precision == "fp32" or any(p.name == "mixed-precision" for p in pipeline.passes()):
-        return pipeline
-    from fuseline.passes.training.mixed_precision import MixedPrecision
+    """The pipeline with the pass that lowers the precision right before the gradient, unless it has one.
 
-    return Pipeline(_insert_before_gradient(pipeline.stages, MixedPrecision(to=precision)))
+    bf16 needs a processor that multiplies in it; without, everything stays in fp32.
+    """
+    if precision == "fp32" or any(p.name in _LOWERING for p in pipeline.passes()):
+        return pipeline
+    if precision == "fp16":
+        return Pipeline(_insert_before_gradient(pipeline.stages, MixedPrecision(to="fp16")))
+    if not kernels.multiplies_bf16():
+        return pipeline
+    return Pipeline(_insert_before_gradient(pipeline.stages, NativeLinearBf16()))
 
 
 def _insert_before_gradient(stages: Sequence[Stage], added: Stage) -> tuple[Stage, ...]:

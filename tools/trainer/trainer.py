@@ -15,6 +15,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.trainer_utils import rotate_checkpoints
 
+from fuseline import kernels
 from fuseline.engine.errors import FuselineError
 from fuseline.tools.trainer.arguments import ADAMW
 from fuseline.tools.trainer.bridge import Bridge, Fallback, attach
@@ -143,13 +144,18 @@ class _OnnxRuntime:
                 f"{precision} with DeepSpeed would turn the weights themselves into half precision",
                 hint="leave bf16 and fp16 out of both configurations; weights stay in fp32",
             )
-        if precision == "fp16":
-            self.accelerator.scaler = torch.amp.GradScaler("cpu")
+        if precision == "bf16":
+            if not kernels.multiplies_bf16():
+                logger.warning(
+                    "bf16: this processor has no instruction for products in it (AVX512-BF16), so everything "
+                    "is computed in fp32; with mixed-precision in the pipeline the products are rounded all "
+                    "the same"
+                )
+            return
+        self.accelerator.scaler = torch.amp.GradScaler("cpu")
         logger.warning(
-            "%s: ONNX Runtime has no such kernels for this processor, so matrix products are rounded to %s "
-            "and computed in fp32: the numerics of mixed precision without its speed; weights stay in fp32",
-            precision,
-            precision,
+            "fp16: there are no such kernels for this processor, so matrix products are rounded to fp16 and "
+            "computed in fp32: the numerics of mixed precision without its speed; weights stay in fp32"
         )
 
     def training_step(
