@@ -3,8 +3,9 @@
     python -m fuseline.tools.benchmarks.kernels [--threads N] [--only TEXT] [--json] [--cpu-time]
 
 A kernel must not lose to what it replaces, a tie within 3 % aside; AdamW must reach 0.9 of the bandwidth and,
-when both clip, 1.2× torch; a product in bf16 must not lose to torch's. What misses is measured once more, for longer, and the quick quarter of the rounds
-counts: in some rounds both threads of a variant, whoever's it is, share one core and take twice the time.
+when both clip, 1.2× torch; a product in bf16 must not lose to torch's. What misses is measured once more, for
+longer, and the quick quarter of the rounds counts: in some rounds both threads of a variant, whoever's it is,
+share one core and take twice the time.
 With --cpu-time everything runs on one thread and processor time is measured:
 for a machine that is busy with something else.
 """
