@@ -48,9 +48,7 @@ def _standardized(op: Builder, x: ir.Value, axes: list[int], epsilon: float) -> 
 
 
 def _mean(op: Builder, x: ir.Value, axes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> ir.Value:
-    if op.model.opset() >= 18:
-        return op.ReduceMean(x, axes, keepdims=1)
-    return op.ReduceMean(x, axes=[int(a) for a in axes], keepdims=1)
+    return op.ReduceMean(x, axes, keepdims=1)
 
 
 def _affine(op: Builder, y: ir.Value, scale: ir.Value | None, bias: ir.Value | None, rank: int) -> ir.Value:
