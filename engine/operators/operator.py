@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,9 +107,10 @@ class Operator:
         return f"{self.domain}::{self.name}" if self.domain else self.name
 
     def has(self, trait: Trait) -> bool:
-        return trait in self.traits
+        # By number: asked of every node by every pass, and arithmetic on enumerations is slow.
+        return self.traits._value_ & trait._value_ == trait._value_
 
-    @property
+    @functools.cached_property
     def pure(self) -> bool:
         """Whether equal inputs give equal outputs, and nothing else happens."""
         return not self.traits & (Trait.RANDOM | Trait.STATEFUL)

@@ -56,6 +56,9 @@ class ShapeValues:
         operator = record(node)
         if operator is None or operator.content is None or has_references(node):
             return None
+        found = self._known.get(node.outputs[0])
+        if found is not None:
+            return found
         found = operator.content(self, node)
         if found is not None and len(found.items) <= LARGEST:
             found = found.wrapped()
