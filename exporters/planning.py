@@ -121,7 +121,9 @@ class Plan:
         with ExitStack() as stack:
             stack.enter_context(self._mode())
             stack.enter_context(traceable(self.model))
-            stack.enter_context(_configured(self.model, self.family.settings))
+            stack.enter_context(
+                _configured(self.model, {**_traceable_settings(self.model), **self.family.settings})
+            )
             for patch in self.family.patches(self.model, train=self.train):
                 stack.enter_context(patch)
             yield
@@ -250,6 +252,13 @@ def _settings(module: nn.Module, train: bool) -> dict[str, Any]:
         one = config.num_labels == 1
         settings["problem_type"] = "regression" if one else "single_label_classification"
     return settings
+
+
+def _traceable_settings(module: nn.Module) -> dict[str, Any]:
+    """All experts of a mixture in one batched product: where a token goes is data, over which nothing loops."""
+    if is_transformers(module) and hasattr(module.config, "_experts_implementation"):
+        return {"_experts_implementation": "batched_mm"}
+    return {}
 
 
 def _fixed(inputs: Sequence[Input], family: Family) -> tuple[Input, ...]:

@@ -175,7 +175,8 @@ def find_task(name: str) -> Task:
 
 def infer_task(class_name: str, config: Any) -> Task:
     """The task that a transformers model class is for, from its name and what its config describes."""
-    if hasattr(config, "text_config") and hasattr(config, "vision_config"):
+    towers = hasattr(config, "text_config") and hasattr(config, "vision_config")
+    if towers and "For" not in class_name:
         return TASKS["zero-shot-image"]
     for task in TASKS.values():
         if class_name.endswith(task.suffixes):

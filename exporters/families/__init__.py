@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuseline.exporters.families import ast, convolutional, mamba, mixtral, wav2vec2, whisper
+from fuseline.exporters.families import ast, convolutional, mamba, wav2vec2, whisper
 from fuseline.exporters.families.base import Family
 from fuseline.exporters.families.registry import (
     family_of,
@@ -12,6 +12,6 @@ from fuseline.exporters.families.registry import (
 )
 
 #: Importing a family's module registers it.
-BUILT_IN = (ast, convolutional, mamba, mixtral, wav2vec2, whisper)
+BUILT_IN = (ast, convolutional, mamba, wav2vec2, whisper)
 
 __all__ = ["BUILT_IN", "Family", "family_of", "load_families", "register_family", "registered_families"]

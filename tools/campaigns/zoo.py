@@ -135,6 +135,27 @@ def _bert(head: str, **extra: Any) -> Entry:
     return Entry(f"BertFor{head}", "BertConfig", {**_ENCODER, **extra})
 
 
+_MOE: Settings = {
+    **_DECODER,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+}
+_STAGES: Settings = {"image_size": 32, "num_channels": 3}
+_PYRAMID: Settings = {
+    "image_size": 64,
+    "num_encoder_blocks": 2,
+    "depths": [1, 1],
+    "sr_ratios": [2, 1],
+    "hidden_sizes": [16, 32],
+    "patch_sizes": [7, 3],
+    "strides": [4, 2],
+    "num_attention_heads": [1, 2],
+    "mlp_ratios": [2, 2],
+}
+_LAYOUT: Settings = {**_ENCODER, "max_2d_position_embeddings": 64}
 _GPT2: Settings = {
     "vocab_size": 99,
     "n_embd": 64,
@@ -256,6 +277,195 @@ ZOO: dict[str, Entry] = {
             "max_length": 32,
             "num_mel_bins": 16,
         },
+    ),
+    # Heads of architectures that are above.
+    "bert-regression": _bert("SequenceClassification", num_labels=1),
+    "bert-multilabel": _bert("SequenceClassification", problem_type="multi_label_classification"),
+    "roberta-mlm": Entry("RobertaForMaskedLM", "RobertaConfig", _ROBERTA),
+    "albert-mlm": Entry("AlbertForMaskedLM", "AlbertConfig", {**_ENCODER, "embedding_size": 32}),
+    "electra-token": Entry(
+        "ElectraForTokenClassification", "ElectraConfig", {**_ENCODER, "embedding_size": 32}
+    ),
+    "modernbert-mlm": Entry(
+        "ModernBertForMaskedLM",
+        "ModernBertConfig",
+        {
+            **_BASE,
+            "pad_token_id": 0,
+            "cls_token_id": 1,
+            "sep_token_id": 2,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+    ),
+    "gpt2-classifier": _classifier("GPT2", _GPT2),
+    "llama-classifier": _classifier("Llama", _DECODER),
+    "qwen2-token": Entry("Qwen2ForTokenClassification", "Qwen2Config", _DECODER),
+    "t5-token": Entry("T5ForTokenClassification", "T5Config", _T5),
+    "whisper-classifier": Entry(
+        "WhisperForAudioClassification",
+        "WhisperConfig",
+        {**_SEQ2SEQ, "num_mel_bins": 16, "max_source_positions": 30, "classifier_proj_size": 32},
+    ),
+    # More encoders.
+    "ernie": _classifier("Ernie", {**_ENCODER, "use_task_id": False}),
+    "megatron-bert": _classifier("MegatronBert"),
+    "rembert": _classifier("RemBert", input_embedding_size=32, output_embedding_size=32),
+    "nystromformer": _classifier("Nystromformer", num_landmarks=8, segment_means_seq_len=8),
+    "data2vec-text": _classifier("Data2VecText", _ROBERTA),
+    "roberta-prelayernorm": _classifier("RobertaPreLayerNorm", _ROBERTA),
+    "xmod": _classifier("Xmod", _ROBERTA, languages=["en_XX"], default_language="en_XX"),
+    "xlm-roberta-xl": _classifier("XLMRobertaXL", _ROBERTA),
+    "layoutlm": _classifier("LayoutLM", _LAYOUT),
+    "layoutlmv3": _classifier(
+        "LayoutLMv3",
+        _LAYOUT,
+        input_size=32,
+        patch_size=8,
+        coordinate_size=10,
+        shape_size=12,
+        visual_embed=False,
+    ),
+    "lilt": _classifier("Lilt", {**_LAYOUT, "type_vocab_size": 1, "hidden_size": 96}),
+    "roc-bert": _classifier(
+        "RoCBert",
+        pronunciation_vocab_size=99,
+        shape_vocab_size=99,
+        pronunciation_embed_dim=16,
+        shape_embed_dim=16,
+    ),
+    # More decoders.
+    "mpt": _causal("Mpt", {"d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 99, "max_seq_len": 128}),
+    "olmo": _causal("Olmo"),
+    "olmo3": _causal("Olmo3", sliding_window=8),
+    "cohere": _causal("Cohere"),
+    "cohere2": _causal("Cohere2", sliding_window=8),
+    "smollm3": _causal("SmolLM3"),
+    "glm": _causal("Glm", _HEAD_DIM),
+    "glm4": _causal("Glm4", _HEAD_DIM),
+    "helium": _causal("Helium", _HEAD_DIM),
+    "nemotron": _causal("Nemotron"),
+    "persimmon": _causal("Persimmon"),
+    "codegen": _causal("CodeGen", _GPT2, rotary_dim=8, n_inner=96),
+    "biogpt": Entry("BioGptForCausalLM", "BioGptConfig", _DECODER),
+    "xglm": _causal(
+        "XGLM", {**_DECODER, "d_model": 64, "num_layers": 2, "attention_heads": 4, "ffn_dim": 96}
+    ),
+    "exaone4": _causal("Exaone4", sliding_window=8),
+    "seed-oss": _causal("SeedOss", _HEAD_DIM),
+    "apertus": _causal("Apertus"),
+    "arcee": _causal("Arcee"),
+    # Mixtures of experts.
+    "qwen2-moe": _causal("Qwen2Moe", _MOE),
+    "qwen3-moe": _causal("Qwen3Moe", _MOE, head_dim=16),
+    "olmoe": _causal("Olmoe", _MOE),
+    "granitemoe": _causal("GraniteMoe", _MOE),
+    "phimoe": _causal("Phimoe", _MOE),
+    "deepseek-v3": _causal(
+        "DeepseekV3",
+        _MOE,
+        n_routed_experts=4,
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=1,
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=16,
+        num_key_value_heads=4,
+    ),
+    "dots1": _causal(
+        "Dots1",
+        _MOE,
+        n_shared_experts=1,
+        n_routed_experts=4,
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=1,
+    ),
+    "ernie4.5-moe": _causal("Ernie4_5_Moe", _MOE, moe_num_experts=4, moe_k=2, moe_num_shared_experts=1),
+    # More encoder-decoders.
+    "umt5": _seq2seq("UMT5", _T5),
+    "blenderbot": _seq2seq("Blenderbot"),
+    "blenderbot-small": _seq2seq("BlenderbotSmall"),
+    "m2m100": _seq2seq("M2M100"),
+    "plbart": _seq2seq("PLBart"),
+    # More images.
+    "dinov2-registers": _vision("Dinov2WithRegisters"),
+    "vit-msn": _vision("ViTMSN"),
+    "data2vec-vision": _vision("Data2VecVision", use_relative_position_bias=True),
+    "swinv2": _vision(
+        "Swinv2",
+        {},
+        image_size=32,
+        patch_size=2,
+        embed_dim=16,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+    ),
+    "convnextv2": _vision("ConvNextV2", {}, hidden_sizes=[16, 32], depths=[1, 1], num_stages=2),
+    "mobilenet-v1": _vision("MobileNetV1", {}, depth_multiplier=0.25, min_depth=8, image_size=64),
+    "bit": _vision(
+        "Bit", {}, embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], num_groups=4, image_size=32
+    ),
+    "poolformer": _vision(
+        "PoolFormer",
+        {},
+        image_size=64,
+        hidden_sizes=[16, 32],
+        depths=[1, 1],
+        num_encoder_blocks=2,
+        patch_sizes=[7, 3],
+        strides=[4, 2],
+        padding=[2, 1],
+    ),
+    "segformer": _vision("Segformer", _PYRAMID),
+    "mobilevit": _vision(
+        "MobileViT",
+        {},
+        image_size=64,
+        hidden_sizes=[24, 32, 40],
+        neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64],
+        num_attention_heads=2,
+    ),
+    "efficientnet": _vision(
+        "EfficientNet", {}, image_size=64, width_coefficient=0.25, depth_coefficient=0.3, hidden_dim=320
+    ),
+    "focalnet": _vision(
+        "FocalNet", {}, image_size=32, patch_size=2, embed_dim=16, depths=[1, 1], hidden_sizes=[16, 32]
+    ),
+    "siglip": Entry(
+        "SiglipForImageClassification",
+        "SiglipConfig",
+        {
+            "vision_config": {**_TOWER, "image_size": 32, "patch_size": 8},
+            "text_config": {**_TOWER, "vocab_size": 99, "max_position_embeddings": 64},
+        },
+    ),
+    "hiera": _vision(
+        "Hiera",
+        {},
+        image_size=[32, 32],
+        embed_dim=16,
+        depths=[1, 1],
+        num_heads=[1, 2],
+        patch_size=[3, 3],
+        patch_stride=[2, 2],
+        patch_padding=[1, 1],
+        query_stride=[2, 2],
+        masked_unit_size=[4, 4],
+        masked_unit_attention=[True, False],
+        num_query_pool=1,
+    ),
+    # More sound.
+    "wavlm": _classifier("WavLM", _WAVE),
+    "unispeech": _classifier("UniSpeech", _WAVE),
+    "unispeech-sat": _classifier("UniSpeechSat", _WAVE),
+    "sew": _classifier("SEW", {**_WAVE, "squeeze_factor": 2}),
+    "data2vec-audio": _classifier(
+        "Data2VecAudio", {**_WAVE, "conv_pos_kernel_size": 3, "num_conv_pos_embeddings": 2}
     ),
 }
 
