@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.swapping import swapped
 
-__all__ = ["plain_embedding"]
+__all__ = ["plain_embedding", "plain_embedding_bag"]
 
 
 @contextmanager
@@ -50,6 +50,39 @@ def plain_embedding() -> Iterator[None]:
         return rows if share is None else fixed + (rows - fixed) * share[..., None]
 
     with swapped(F, "embedding", embedding):
+        yield
+
+
+@contextmanager
+def plain_embedding_bag() -> Iterator[None]:
+    """`F.embedding_bag` over bags of one size, as a look-up and a sum, mean or maximum."""
+
+    def embedding_bag(
+        ids: Tensor,
+        weight: Tensor,
+        offsets: Tensor | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        per_sample_weights: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Any:
+        if ids.dim() != 2 or offsets is not None or padding_idx is not None or max_norm is not None:
+            raise ExportError(
+                "an embedding bag with offsets, a padding row or max_norm has no gradient in a graph",
+                hint="give ids as [batch, bag size]; weight what does not count with 0",
+            )
+        rows: Tensor = F.embedding(ids, weight, scale_grad_by_freq=scale_grad_by_freq)
+        if per_sample_weights is not None:
+            rows = rows * per_sample_weights[..., None]
+        if mode == "max":
+            return rows.max(dim=1).values
+        return rows.sum(dim=1) if mode == "sum" else rows.mean(dim=1)
+
+    with swapped(F, "embedding_bag", embedding_bag):
         yield
 
 

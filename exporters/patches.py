@@ -1,7 +1,6 @@
 """What torch code must look like while it is traced: the same mathematics, in a form that a graph can hold.
 
-Each patch is a context manager that swaps one name and puts it back. None of them changes a result, except
-that LayerDrop's coin always lands on "keep".
+Each patch is a context manager that swaps one name and puts it back. None of them changes a result.
 """
 
 from __future__ import annotations
@@ -18,18 +17,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fuseline.exporters.embeddings import plain_embedding
+from fuseline.exporters.convolutions import plain_transposed_convolution
+from fuseline.exporters.embeddings import plain_embedding, plain_embedding_bag
 from fuseline.exporters.inputs import IGNORE_INDEX
-from fuseline.exporters.pooling import plain_max_pool
+from fuseline.exporters.layerdrop import dropped_layers, keep_every_layer
+from fuseline.exporters.pooling import plain_average_pool, plain_max_pool
+from fuseline.exporters.recurrent import stepwise_recurrence
+from fuseline.exporters.resizing import plain_resize
 from fuseline.exporters.swapping import swapped
 
 __all__ = [
     "fixed_squeeze",
-    "keep_every_layer",
     "len_as_size",
     "plain_attention",
     "plain_cross_entropy",
     "plain_drop_path",
+    "plain_flip",
     "plain_hardtanh",
     "traceable",
     "without_dropout",
@@ -42,14 +45,20 @@ def traceable(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(plain_cross_entropy())
         stack.enter_context(plain_attention())
-        stack.enter_context(keep_every_layer())
+        stack.enter_context(dropped_layers(model) if model.training else keep_every_layer())
         stack.enter_context(len_as_size(model))
         stack.enter_context(plain_drop_path(model))
         stack.enter_context(fixed_squeeze())
         if model.training:
             stack.enter_context(plain_max_pool())
             stack.enter_context(plain_hardtanh())
+            stack.enter_context(plain_flip())
             stack.enter_context(plain_embedding())
+            stack.enter_context(plain_embedding_bag())
+            stack.enter_context(plain_average_pool())
+            stack.enter_context(plain_resize())
+            stack.enter_context(plain_transposed_convolution())
+            stack.enter_context(stepwise_recurrence())
         yield
 
 
@@ -177,14 +186,17 @@ def plain_hardtanh() -> Iterator[None]:
 
 
 @contextmanager
-def keep_every_layer() -> Iterator[None]:
-    """LayerDrop tosses a coin on the host for each layer; a graph has no host, so every layer stays."""
-    original = torch.rand
+def plain_flip() -> Iterator[None]:
+    """Reversal by a look-up: it translates to a Slice with a negative step, whose gradient fails."""
 
-    def rand(*size: Any, **options: Any) -> Any:
-        return 1.0 if size == ([],) else original(*size, **options)
+    def flip(tensor: Tensor, *given: Any, dims: Any = None) -> Tensor:
+        axes = dims if dims is not None else given[0] if len(given) == 1 else given
+        for axis in (axes,) if isinstance(axes, int) else axes:
+            last = tensor.shape[axis] - 1
+            tensor = tensor.index_select(axis, last - torch.arange(last + 1, device=tensor.device))
+        return tensor
 
-    with swapped(torch, "rand", rand):
+    with swapped(Tensor, "flip", flip), swapped(torch, "flip", flip):
         yield
 
 
@@ -248,8 +260,16 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     def dropout(hidden: Tensor, *_: Any, **__: Any) -> Tensor:
         return hidden
 
-    def sure_attention(*args: Any, dropout_p: float = 0.0, **options: Any) -> Tensor:
-        return attention(*args, **options)
+    def sure_attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        *rest: Any,
+        **options: Any,
+    ) -> Tensor:
+        return attention(query, key, value, attn_mask, 0.0, *rest, **options)
 
     with ExitStack() as stack:
         stack.enter_context(keep_every_layer())

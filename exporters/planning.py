@@ -112,7 +112,6 @@ class Plan:
         if not self.train or config is None:
             return []
         off = [name for name, value in self.family.disabled.items() if getattr(config, name, value) != value]
-        off += [name for name, rate in vars(config).items() if "layerdrop" in name and rate]
         return [f"{name}: switched off, it draws on the host" for name in off]
 
     @contextmanager
@@ -255,7 +254,7 @@ def _settings(module: nn.Module, train: bool) -> dict[str, Any]:
 
 
 def _traceable_settings(module: nn.Module) -> dict[str, Any]:
-    """All experts of a mixture in one batched product: where a token goes is data, over which nothing loops."""
+    """All experts of a mixture in one batched product: where a token goes is data, and no loop follows it."""
     if is_transformers(module) and hasattr(module.config, "_experts_implementation"):
         return {"_experts_implementation": "batched_mm"}
     return {}

@@ -1,4 +1,4 @@
-"""Max pooling over an image of unknown size, from operators whose gradients know no fixed size either."""
+"""Pooling from operators whose gradients are right, whatever the size of the image and its padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fuseline.exporters.swapping import swapped
 
-__all__ = ["plain_max_pool"]
+__all__ = ["plain_average_pool", "plain_max_pool"]
 
 
 @contextmanager
@@ -32,6 +32,39 @@ def plain_max_pool() -> Iterator[None]:
         return _largest(image, _pair(kernel_size), _pair(stride or kernel_size), _pair(padding))
 
     with swapped(F, "max_pool2d", max_pool2d):
+        yield
+
+
+@contextmanager
+def plain_average_pool() -> Iterator[None]:
+    """Padded average pooling with its padding as an operator of its own.
+
+    ONNX Runtime's gradient of AveragePool spreads what belongs to the padding over the image.
+    """
+    original = F.avg_pool2d
+
+    def avg_pool2d(
+        image: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        down, across = _pair(padding)
+        if (down, across) == (0, 0) or ceil_mode or divisor_override is not None:
+            return original(
+                image, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+            )
+        border = (across, across, down, down)
+        pooled: Tensor = original(F.pad(image, border), kernel_size, stride)
+        if count_include_pad:
+            return pooled
+        inside = torch.ones_like(image[:1, :1])
+        return pooled / original(F.pad(inside, border), kernel_size, stride)
+
+    with swapped(F, "avg_pool2d", avg_pool2d):
         yield
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fuseline.engine.model import Model
+from fuseline.exporters.errors import ExportError
 from fuseline.exporters.mode import without_dropout
 from fuseline.exporters.planning import Plan
 
@@ -119,14 +120,34 @@ def check(model: Model, plan: Plan) -> CheckReport:
     """Compare graph and torch on every shape and side of padding. Dropout passes through on both sides."""
     runner = Runner(without_dropout(model))
     checks: list[Check] = []
-    for batch in plan.checked():
-        expected = plan.expected(batch)
+    for batch, expected in _accepted(plan, plan.expected):
         feeds = {item.name: value.numpy() for item, value in zip(plan.inputs, batch, strict=True)}
         actual = runner(feeds, list(expected))
         shape = _describe(plan, batch)
         for name, value in expected.items():
             checks.append(compare(shape, name, value, actual[name]))
     return CheckReport(tuple(checks))
+
+
+def _accepted(
+    plan: Plan, compute: Callable[[list[Tensor]], dict[str, Tensor]]
+) -> Iterator[tuple[list[Tensor], dict[str, Tensor]]]:
+    """The batches that torch itself accepts (a batch norm refuses a single row), with what it computes."""
+    refusal: Exception | None = None
+    accepted = 0
+    for batch in plan.checked():
+        try:
+            expected = compute(batch)
+        except (RuntimeError, ValueError, IndexError) as error:
+            refusal = error
+            continue
+        accepted += 1
+        yield batch, expected
+    if not accepted:
+        raise ExportError(
+            f"torch itself refuses every batch that a check would run: {refusal}",
+            hint="give example_inputs that the model accepts",
+        ) from refusal
 
 
 def check_gradients(plan: Plan, run: Callable[[dict[str, Array]], Mapping[str, Array]]) -> CheckReport:
@@ -138,8 +159,7 @@ def check_gradients(plan: Plan, run: Callable[[dict[str, Array]], Mapping[str, A
     The report holds the worst parameter of each shape.
     """
     checks: list[Check] = []
-    for batch in plan.checked():
-        expected = plan.expected_gradients(batch)
+    for batch, expected in _accepted(plan, plan.expected_gradients):
         largest = max(float(g.abs().max()) for g in expected.values())
         feeds = {item.name: value.numpy() for item, value in zip(plan.inputs, batch, strict=True)}
         actual, shape = run(feeds), _describe(plan, batch)

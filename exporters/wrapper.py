@@ -76,6 +76,8 @@ class ModelWrapper(Wrapper):
 
     def compute(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         passed = {name: value for name, value in given.items() if name not in self.loss_inputs}
+        if self.with_loss:
+            passed = {n: _counted_from_zero(v) if n.endswith("input_ids") else v for n, v in passed.items()}
         result = self.model(**passed, **self.arguments)
         if not self.with_loss:
             return self._select(result, given)
@@ -110,6 +112,11 @@ class ModelWrapper(Wrapper):
         raise ExportError(
             f"{type(self.model).__name__} returned {type(result).__name__}, which is no tensor, tuple or dict"
         )
+
+
+def _counted_from_zero(ids: Tensor) -> Tensor:
+    """Token ids of which a negative one is out of range, as for torch; ONNX would count from the end."""
+    return ids if ids.is_floating_point() else torch.where(ids < 0, torch.iinfo(ids.dtype).max, ids)
 
 
 def _pool(hidden: Tensor, given: Mapping[str, Tensor]) -> Tensor:
