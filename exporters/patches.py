@@ -29,6 +29,7 @@ from fuseline.exporters.swapping import swapped
 __all__ = [
     "fixed_squeeze",
     "len_as_size",
+    "pairwise_einsum",
     "plain_attention",
     "plain_cross_entropy",
     "plain_drop_path",
@@ -53,6 +54,7 @@ def traceable(model: nn.Module) -> Iterator[None]:
             stack.enter_context(plain_max_pool())
             stack.enter_context(plain_hardtanh())
             stack.enter_context(plain_flip())
+            stack.enter_context(pairwise_einsum())
             stack.enter_context(plain_embedding())
             stack.enter_context(plain_embedding_bag())
             stack.enter_context(plain_average_pool())
@@ -182,6 +184,29 @@ def plain_hardtanh() -> Iterator[None]:
         return hardtanh(x, 0.0, 6.0)
 
     with swapped(F, "hardtanh", hardtanh), swapped(F, "relu6", relu6):
+        yield
+
+
+@contextmanager
+def pairwise_einsum() -> Iterator[None]:
+    """`torch.einsum` of more than two operands, two at a time: such products have a gradient."""
+    original = torch.einsum
+
+    def einsum(equation: Any, *given: Any) -> Tensor:
+        operands = list(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else list(given)
+        plain = isinstance(equation, str) and "." not in equation and "->" in equation
+        if not plain or len(operands) < 3:
+            return original(equation, *given)
+        left, result = equation.replace(" ", "").split("->")
+        terms = left.split(",")
+        while len(terms) > 2:
+            needed = set("".join(terms[2:]) + result)
+            kept = "".join(dict.fromkeys(c for c in terms[0] + terms[1] if c in needed))
+            operands[:2] = [original(f"{terms[0]},{terms[1]}->{kept}", *operands[:2])]
+            terms[:2] = [kept]
+        return original(f"{terms[0]},{terms[1]}->{result}", *operands)
+
+    with swapped(torch, "einsum", einsum):
         yield
 
 

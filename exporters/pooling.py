@@ -37,11 +37,8 @@ def plain_max_pool() -> Iterator[None]:
 
 @contextmanager
 def plain_average_pool() -> Iterator[None]:
-    """Padded average pooling with its padding as an operator of its own.
-
-    ONNX Runtime's gradient of AveragePool spreads what belongs to the padding over the image.
-    """
-    original = F.avg_pool2d
+    """Average pooling as the mean of shifted images: ONNX Runtime's gradient of AveragePool has no shape."""
+    original, adaptive = F.avg_pool2d, F.adaptive_avg_pool2d
 
     def avg_pool2d(
         image: Tensor,
@@ -52,19 +49,47 @@ def plain_average_pool() -> Iterator[None]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        down, across = _pair(padding)
-        if (down, across) == (0, 0) or ceil_mode or divisor_override is not None:
+        if ceil_mode:
             return original(
                 image, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
             )
-        border = (across, across, down, down)
-        pooled: Tensor = original(F.pad(image, border), kernel_size, stride)
-        if count_include_pad:
-            return pooled
-        inside = torch.ones_like(image[:1, :1])
-        return pooled / original(F.pad(inside, border), kernel_size, stride)
+        sizes = (_pair(kernel_size), _pair(stride or kernel_size), _pair(padding))
+        total = sum(_shifted(image, *sizes, outside=0.0))
+        if count_include_pad or divisor_override is not None:
+            return total / (divisor_override or sizes[0][0] * sizes[0][1])
+        return total / sum(_shifted(torch.ones_like(image[..., :1, :, :]), *sizes, outside=0.0))
 
-    with swapped(F, "avg_pool2d", avg_pool2d):
+    def adaptive_avg_pool2d(image: Tensor, output_size: Any) -> Tensor:
+        wanted = _pair(output_size)
+        before = image.shape[-2:]
+        if not all(
+            isinstance(n, int) and isinstance(m, int) and n % m == 0
+            for n, m in zip(before, wanted, strict=True)
+        ):
+            return adaptive(image, output_size)
+        return avg_pool2d(image, (before[0] // wanted[0], before[1] // wanted[1]))
+
+    def avg_pool1d(
+        signal: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Tensor:
+        kernel, step, border = (
+            v if isinstance(v, int) or v is None else v[0] for v in (kernel_size, stride, padding)
+        )
+        flat = avg_pool2d(
+            signal.unsqueeze(-2), (1, kernel), (1, step or kernel), (0, border), ceil_mode, count_include_pad
+        )
+        return flat.squeeze(-2)
+
+    with (
+        swapped(F, "avg_pool2d", avg_pool2d),
+        swapped(F, "adaptive_avg_pool2d", adaptive_avg_pool2d),
+        swapped(F, "avg_pool1d", avg_pool1d),
+    ):
         yield
 
 
@@ -76,18 +101,29 @@ def _unusual(options: dict[str, Any]) -> bool:
 def _largest(
     image: Tensor, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
 ) -> Tensor:
+    first, *others = _shifted(image, kernel, stride, padding, outside=torch.finfo(image.dtype).min)
+    best = first
+    for shifted in others:
+        best = torch.where(shifted > best, shifted, best)
+    return best
+
+
+def _shifted(
+    image: Tensor,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    *,
+    outside: float,
+) -> Iterator[Tensor]:
+    """For each place of a window, the image of what lies there in all windows."""
     down, across = padding
-    lowest = torch.finfo(image.dtype).min
-    padded = F.pad(image, (across, across, down, down), value=lowest) if any(padding) else image
-    best: Tensor | None = None
+    padded = F.pad(image, (across, across, down, down), value=outside) if any(padding) else image
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             rows = _window(padded.shape[-2], i, kernel[0], stride[0])
             columns = _window(padded.shape[-1], j, kernel[1], stride[1])
-            shifted = padded[..., rows, columns]
-            best = shifted if best is None else torch.where(shifted > best, shifted, best)
-    assert best is not None
-    return best
+            yield padded[..., rows, columns]
 
 
 def _window(size: Any, offset: int, kernel: int, stride: int) -> slice:

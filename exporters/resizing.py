@@ -1,4 +1,4 @@
-"""Smooth resizing as products with fixed matrices: linear in the image, and so is its gradient."""
+"""Resizing as products with fixed matrices or look-ups: linear in the image, and so is its gradient."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fuseline.exporters.swapping import swapped
 
 __all__ = ["plain_resize", "resizing_matrix"]
 
+_NEAREST = {"nearest": 0.0, "nearest-exact": 0.5}
 _SMOOTH = ("linear", "bilinear", "trilinear", "bicubic")
 #: Torch's own constant of cubic convolution.
 _CUBIC = -0.75
@@ -23,7 +24,7 @@ _CUBIC = -0.75
 
 @contextmanager
 def plain_resize() -> Iterator[None]:
-    """`F.interpolate` by linear or cubic weights, from one known size to another, as one product an axis."""
+    """`F.interpolate` from one known size to another, axis by axis."""
     original = F.interpolate
 
     def interpolate(
@@ -37,7 +38,7 @@ def plain_resize() -> Iterator[None]:
     ) -> Tensor:
         axes = x.dim() - 2
         known = all(isinstance(n, int) for n in x.shape[2:])
-        if mode not in _SMOOTH or antialias or not known:
+        if mode not in (*_SMOOTH, *_NEAREST) or antialias or not known:
             return original(x, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
         scales = _each(scale_factor, axes)
         sizes = _each(size, axes)
@@ -45,6 +46,10 @@ def plain_resize() -> Iterator[None]:
             before, scale = int(x.shape[axis + 2]), scales[axis]
             after = int(before * scale) if scale is not None else int(sizes[axis])
             step = before / after if scale is None or recompute_scale_factor else 1 / scale
+            if mode in _NEAREST:
+                places = np.floor((np.arange(after) + _NEAREST[mode]) * step).clip(0, before - 1)
+                x = x.index_select(axis + 2, torch.tensor(places.astype(int).tolist()))
+                continue
             matrix = resizing_matrix(
                 before, after, step, cubic=mode == "bicubic", corners=bool(align_corners)
             )

@@ -50,9 +50,13 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
         lambda x: F.interpolate(x, size=(5, 13), mode="bilinear", align_corners=True),
     ),
     "bicubic": (IMAGE, lambda x: F.interpolate(x, size=(12, 5), mode="bicubic")),
+    "nearest": (IMAGE, lambda x: F.interpolate(x, scale_factor=2) + F.interpolate(x, size=(16, 14))),
     "linear": (SIGNAL, lambda x: F.interpolate(x, scale_factor=0.5, mode="linear")),
     "average pool": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, 1)),
     "average pool inside": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
+    "average pool in 1-D": (SIGNAL, lambda x: F.avg_pool1d(x, 3, 2, 1)),
+    "adaptive average pool": (IMAGE, lambda x: F.adaptive_avg_pool2d(x, (2, 7))),
+    "einsum": (SIGNAL, lambda x: torch.einsum("bct, bdt, ce -> bde", x, x, KERNEL[:, 0, 0])),
     "flip": (IMAGE, lambda x: x.flip(-1).flip([0, 1]) + torch.flip(x, dims=(2,))),
 }
 
