@@ -74,6 +74,9 @@ format: env  ## Format the code
 
 bench: bench-simplify bench-kernels bench-training bench-fusions bench-inference  ## All benchmarks, ratios in one run each
 
+bench-against: env  ## This checkout against another, by turns: make bench-against OTHER=path/to/checkout
+	$(RUN) fuseline.tools.benchmarks.against $(OTHER)/.venv/bin/python $(OPTIONS)
+
 bench-simplify: $(VENV)/.rivals  ## Node count and time against onnxslim, onnxsim and onnxscript
 	$(RUN) fuseline.tools.benchmarks.simplify
 

@@ -27,26 +27,29 @@ def fingerprint(model: Model) -> int:
 
 
 def _node(node: ir.Node) -> int:
+    # A run asks for this after every pass: the properties of onnx_ir, a Python call each, took a third of it.
     return hash(
         (
-            node.domain,
-            node.op_type,
-            tuple([v.name if v is not None else None for v in node.inputs]),
-            tuple([(v.name, *_typing(v)) for v in node.outputs]),
-            tuple([(name, _attribute(a)) for name, a in node.attributes.data.items()]),
+            node._domain,
+            node._op_type,
+            tuple([v._name if v is not None else None for v in node._inputs]),
+            tuple([(v._name, *_typing(v)) for v in node._outputs]),
+            tuple([(name, _attribute(a)) for name, a in node._attributes.data.items()])
+            if node._attributes.data
+            else None,
         )
     )
 
 
 def _typing(value: ir.Value) -> tuple[Any, Any]:
-    kind, shape = value.type, value.shape
+    kind, shape = value._type, value._shape
     # The hash of a type is made from its text, which is slow; nearly all are plain tensors.
-    described = int(kind.dtype) if kind.__class__ is ir.TensorType else kind
-    return described, None if shape is None else shape.dims
+    described = kind._dtype if kind.__class__ is ir.TensorType else kind  # type: ignore[union-attr]
+    return described, None if shape is None else tuple(shape._dims)
 
 
 def _attribute(attribute: ir.Attr) -> Hashable:
-    value: Any = attribute.value
+    value: Any = attribute._value
     if value.__class__ in _HASHABLE:
         return value  # type: ignore[no-any-return]
     if attribute.is_ref():
