@@ -30,7 +30,7 @@ class Worker:
         model = chosen.build()
         batch = {k: v.numpy() for k, v in chosen.inputs(model).items()}
         fuseline.export(model, train=True, check=False).save(Path(folder) / f"{case}.onnx")
-        np.savez(Path(folder) / f"{case}.npz", **batch)
+        np.savez(Path(folder) / f"{case}.npz", **batch)  # type: ignore[arg-type]
         return len(batch)
 
     def prepare(self, case: str, folder: str, threads: int) -> int:
