@@ -45,7 +45,9 @@ class _Best:
         if time.monotonic() > self._end:
             return False
         verdict = self._ask(candidate)
-        if verdict.status != self.verdict.status:
+        if verdict.status != self.verdict.status or (
+            verdict.status == "error" and verdict.signature != self.verdict.signature
+        ):
             return False
         self.case, self.verdict = candidate, verdict
         return True
