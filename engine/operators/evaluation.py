@@ -143,7 +143,8 @@ def reshape(o: Operands) -> Made:
 
 
 def transpose(o: Operands) -> Made:
-    return np.ascontiguousarray(o[0].transpose(o.node.attributes.get_ints("perm")))
+    # Not ascontiguousarray, which turns a scalar into a vector of one.
+    return np.asarray(o[0].transpose(o.node.attributes.get_ints("perm")), order="C")
 
 
 def squeeze(o: Operands) -> Made:

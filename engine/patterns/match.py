@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from fuseline.engine import constants
 from fuseline.engine.model import Model
+from fuseline.engine.operators import Trait, record
 
 __all__ = ["Context", "Failure", "Match"]
 
@@ -63,6 +64,9 @@ class Context:
         return constants.constant(self.model, value)
 
     def scalar(self, value: ir.Value | None) -> float | None:
+        """The single element of a constant that does not change the rank of what it is combined with."""
+        if value is not None and any(widens(value, node) for node in self.match.nodes):
+            return None
         return constants.scalar(self.model, value)
 
     def is_constant(self, value: ir.Value | None) -> bool:
@@ -72,6 +76,16 @@ class Context:
         """Whether anything but the matched nodes reads the value."""
         inside = set(self.match.nodes)
         return value.is_graph_output() or any(user not in inside for user, _ in value.uses())
+
+
+def widens(value: ir.Value, user: ir.Node) -> bool:
+    """Whether a constant of one element may give the node's result more dimensions than it has without."""
+    rank = len(value.shape) if value.shape is not None else 0
+    operator = record(user)
+    if not rank or value not in user.inputs or operator is None or not operator.has(Trait.ELEMENTWISE):
+        return False
+    others = [v for v in user.inputs if v is not None and v is not value]
+    return not any(v.shape is not None and len(v.shape) >= rank for v in others)
 
 
 def show(model: Model, value: ir.Value | None) -> str:

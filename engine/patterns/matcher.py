@@ -14,7 +14,7 @@ from fuseline.engine.nodes import is_op, normal_domain
 from fuseline.engine.patterns.agreement import same, trees, violation
 from fuseline.engine.patterns.attributes import attribute, attribute_agrees
 from fuseline.engine.patterns.bindings import Bindings
-from fuseline.engine.patterns.match import Failure, Match, show
+from fuseline.engine.patterns.match import Failure, Match, show, widens
 from fuseline.engine.patterns.pattern import Pattern
 from fuseline.engine.patterns.terms import (
     Alternatives,
@@ -200,7 +200,7 @@ class Matcher:
         found = constants.constant(self.model, value, at_most=max(16, term.value.size))
         if found is None:
             self._tracer.fail(KIND, user, term, value)
-        elif term.agrees(found):
+        elif term.agrees(found) and (found.size != 1 or value is None or not widens(value, user)):
             yield
         else:
             yield from self._tracer.forgive(user, describe(term), show(self.model, value))

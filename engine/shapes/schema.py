@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.shapes.dims import Dim
+from fuseline.engine.shapes.dims import Dim, dims_of
 from fuseline.engine.shapes.site import Typing
 
 __all__ = ["infer_from_schema"]
@@ -27,8 +27,10 @@ def infer_from_schema(model: Model, node: ir.Node, opset: int) -> list[Typing] |
         if value is None or value.name is None or value.type is None:
             continue
         types[value.name] = ir.serde.serialize_type(value.type)
-        if value.shape is not None:
-            ir.serde.serialize_shape_into(types[value.name], value.shape)
+        dims = dims_of(value)
+        if dims is not None:
+            # Not the shape as it is written: names that promise nothing would come out as if they did.
+            ir.serde.serialize_shape_into(types[value.name], ir.Shape(dims))
         array = constant(model, value, at_most=_LARGEST_DATA)
         if array is not None:
             data[value.name] = onnx.numpy_helper.from_array(array, value.name)

@@ -18,6 +18,8 @@ from fuseline.engine.operators import Trait, record
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of, known
+from fuseline.engine.shapes.inference import infer
+from fuseline.engine.shapes.site import Typing
 from fuseline.passes.folding.evaluate import evaluate
 from fuseline.passes.folding.materialize import materialize
 
@@ -42,8 +44,13 @@ class FoldConstants(Pass):
         for graph in list(model.graphs()):
             for node in graph:
                 outputs = self._fold(model, node, values, rewriter)
-                if outputs is not None and rewriter.permit(node, "constant"):
-                    materialize(rewriter, node, outputs, as_nodes=graph in in_functions)
+                if outputs is None:
+                    continue
+                as_nodes = graph in in_functions
+                if not _expressible(model, node, outputs, as_nodes):
+                    rewriter.reject(node, "its opset has no Constant of that type")
+                elif rewriter.permit(node, "constant"):
+                    materialize(rewriter, node, outputs, as_nodes=as_nodes)
         return rewriter.changes
 
     def _fold(
@@ -56,28 +63,49 @@ class FoldConstants(Pass):
             array = np.array(shape_value.numbers, shape_value.dtype.numpy())
             return [array if shape_value.rank else array.reshape(())]
         if node.inputs and all(v is None or is_constant(model, v) for v in node.inputs):
-            return self._evaluate(model, node, rewriter)
+            return self._evaluate(model, node, values, rewriter)
         return None
 
-    def _evaluate(self, model: Model, node: ir.Node, rewriter: Rewriter) -> Sequence[Array] | None:
+    def _evaluate(
+        self, model: Model, node: ir.Node, values: Contents, rewriter: Rewriter
+    ) -> Sequence[Array] | None:
         tensors = [_tensor(v) for v in node.inputs]
+        if any(t is not None and t.dtype == ir.DataType.STRING for t in tensors):
+            return None
         freed = sum(t.nbytes for t, v in zip(tensors, node.inputs, strict=True) if t and v and _is_last(v))
         expected = _expected_bytes(node)
         if expected is not None and expected - freed > self.growth:
             rewriter.reject(node, _too_large(expected - freed, self.growth))
-            return None
-        if any(t is not None and t.dtype == ir.DataType.STRING for t in tensors):
             return None
         arrays = [t.numpy() if t is not None else None for t in tensors]
         outputs = evaluate(model, node, arrays, opset_of(model, node))
         if outputs is None or len(outputs) != len(node.outputs):
             rewriter.reject(node, "its inputs are constants, but it cannot be evaluated")
             return None
+        if not _as_inferred(outputs, infer(node, values)):
+            rewriter.reject(node, "ONNX Runtime gives it another shape than ONNX")
+            return None
         grown = sum(a.nbytes for a in outputs) - freed
         if grown > self.growth:
             rewriter.reject(node, _too_large(grown, self.growth))
             return None
         return outputs
+
+
+def _as_inferred(outputs: Sequence[Array], inferred: Sequence[Typing] | None) -> bool:
+    """ONNX Runtime's reductions of nothing keep the shape; what reads the result was written for another."""
+    for array, (_, dims) in zip(outputs, inferred or (), strict=False):
+        shape = known(dims)
+        if shape is not None and tuple(shape) != array.shape:
+            return False
+    return True
+
+
+def _expressible(model: Model, node: ir.Node, outputs: Sequence[Array], as_nodes: bool) -> bool:
+    """Whether the opset has what the outputs become: before 9, a Constant node held floats alone."""
+    if opset_of(model, node) >= 9 or not (as_nodes or any(v.is_graph_output() for v in node.outputs)):
+        return True
+    return all(array.dtype.kind == "f" for array in outputs)
 
 
 def _is_computation(node: ir.Node) -> bool:
@@ -100,7 +128,7 @@ def _expected_bytes(node: ir.Node) -> int | None:
     """The size of the first output, from its inferred shape."""
     output = node.outputs[0]
     shape = known(dims_of(output))
-    if shape is None or output.dtype is None:
+    if shape is None or output.dtype is None or output.dtype.is_string():
         return None
     return int(math.prod(shape) * output.dtype.itemsize)
 

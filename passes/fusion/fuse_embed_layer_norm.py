@@ -42,12 +42,16 @@ class FuseEmbedLayerNorm(Fusion):
         places: ir.Value,
         ids: ir.Value,
         positions: ir.Value,
+        scale: ir.Value,
+        bias: ir.Value,
         types: ir.Value | None = None,
         segments: ir.Value | None = None,
     ) -> str | None:
         known = [v for v in (words, types, places, ids, segments, positions) if v is not None]
         if any(len(dims_of(v) or ()) != 2 for v in known):
             return f"tables and indices have the shapes {[dims_of(v) for v in known]}, not all of rank 2"
+        if any(len(dims_of(v) or ()) != 1 for v in (scale, bias)):
+            return f"scale and bias have the shapes {dims_of(scale)} and {dims_of(bias)}, not both of rank 1"
         shape = dims_of(ids) or ()
         if None in shape or (segments is not None and dims_of(segments) != shape):
             return f"words {shape} and segments {dims_of(segments)} are not known to have one shape"

@@ -36,6 +36,8 @@ class FuseLayerNorm(Fusion):
     ) -> str | None:
         if context.model.opset() < 17 and not self.any_opset:
             return f"LayerNormalization needs opset 17, the model has {context.model.opset()}"
+        if x.dtype == ir.DataType.FLOAT16 and context.model.opset() < 11:
+            return "ONNX Runtime writes LayerNormalization of 16-bit floats out, which needs opset 11"
         if context.scalar(epsilon) is None:
             return f"epsilon {epsilon.name!r} is not a constant"
         for value in (scale, bias):

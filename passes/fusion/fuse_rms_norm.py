@@ -36,13 +36,16 @@ class FuseRmsNorm(Fusion):
             return f"the width of {x.name!r} is not known"
         if scale is not None and not broadcasts_last(scale, x):
             return f"{scale.name!r} is not known to be a vector along the last axis"
+        if scale is not None and scale.dtype != x.dtype:
+            return f"{scale.name!r} is {scale.dtype}, and {x.name!r} is {x.dtype}"
         return is_last_axis(context, axes, x)
 
     def replace(
         self, op: Builder, x: ir.Value, epsilon: ir.Value, context: Context, scale: ir.Value | None = None
     ) -> ir.Value:
         if scale is None:
-            scale = op.constant(np.ones(last_dim(x) or 0, np.float32), "scale")
+            dtype = x.dtype.numpy() if x.dtype is not None else np.float32
+            scale = op.constant(np.ones(last_dim(x) or 0, dtype), "scale")
         return op.SimplifiedLayerNormalization(
             x, scale, axis=-1, epsilon=context.scalar(epsilon), stash_type=1
         )

@@ -32,11 +32,17 @@ class FuseSkipLayerNorm(Fusion):
         return op.LayerNormalization(total, scale, beta, axis=-1, epsilon=epsilon, _label="norm"), total
 
     def check(
-        self, x: ir.Value, skip: ir.Value, context: Context, bias: ir.Value | None = None
+        self,
+        x: ir.Value,
+        skip: ir.Value,
+        scale: ir.Value,
+        context: Context,
+        bias: ir.Value | None = None,
+        beta: ir.Value | None = None,
     ) -> str | None:
         if len(context.node("norm").outputs) > 1:
             return "the statistics of the normalisation are used"
-        return check_residual(x, skip, bias)
+        return check_residual(x, skip, scale, bias, beta)
 
     def replace(
         self,

@@ -14,7 +14,7 @@ import pytest
 import fuseline.passes  # noqa: F401
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.registry import registry
-from fuseline.tools.campaigns.fuzz.campaign import judge_task
+from fuseline.tools.campaigns.fuzz.campaign import campaign, judge_task
 from fuseline.tools.campaigns.fuzz.cases import OPSETS, Case, draw_case
 from fuseline.tools.campaigns.fuzz.judge import Verdict, judge
 from fuseline.tools.campaigns.fuzz.shrink import shrink
@@ -143,3 +143,8 @@ def test_a_crash_is_a_finding_only_behind_the_pipeline() -> None:
     assert (before.status, after.status) == ("unusable", "crash")
     assert isinstance(after, Verdict)
     assert after.found
+
+
+def test_a_quick_share_finds_nothing(tmp_path: Path) -> None:
+    """`make fuzz` runs a hundred times as many."""
+    assert campaign(seed=7, count=200, folder=tmp_path) == []

@@ -16,10 +16,12 @@ def residual(op: Op, x: Term, skip: Term, bias: Term | None) -> Term:
     return op.one_of(op.Add(op.Add(x, bias), skip), op.Add(x, skip))
 
 
-def check_residual(x: ir.Value, skip: ir.Value, bias: ir.Value | None) -> str | None:
-    """ONNX Runtime's skip kernels take two inputs of one shape (or the second broadcast over the batch)."""
-    if bias is not None and not broadcasts_last(bias, x):
-        return f"{bias.name!r} is not known to be a vector along the last axis"
+def check_residual(x: ir.Value, skip: ir.Value, *vectors: ir.Value | None) -> str | None:
+    """ONNX Runtime's skip kernels take two inputs of one shape (or the second broadcast over the batch), and
+    scale and biases as vectors."""
+    for vector in vectors:
+        if vector is not None and not broadcasts_last(vector, x):
+            return f"{vector.name!r} is not known to be a vector along the last axis"
     if rank(x) not in (2, 3):
         return f"{x.name!r} has rank {rank(x)}, not 2 or 3"
     if same_shape(x, skip) or _over_batch(x, skip) or _over_batch(skip, x):
