@@ -11,7 +11,7 @@ import fuseline.passes  # noqa: F401
 from fuseline.tools.campaigns.fuzz.cases import Case
 from fuseline.tools.campaigns.fuzz.judge import judge
 
-SIZES = {"N": (3, 1, 0), "S": (5, 1, 2)}
+SIZES = {"N": (3, 1, 0), "S": (5, 1, 2), **{n: (s,) * 3 for n, s in zip("abcd", (2, 2, 3, 4), strict=True)}}
 
 FOUND = {
     "an integer output folded before Constant had integers": (
@@ -87,6 +87,13 @@ FOUND = {
         "fold-constants",
         """<ir_version: 8, opset_import: ["" : 17]>
         g () => (int64[1] y) <int64 c = {1}> { s = Shape(c) y = ReduceMax<axes = [-1]>(s) }""",
+    ),
+    "attention to keys of unknown heads": (
+        "infer-shapes,fuse-attention",
+        """<ir_version: 8, opset_import: ["" : 13]>
+        g (float[2,2,5,4] q, float[a,b,c,d] k, float[2,2,3,4] v) => (float[2,2,5,4] y) <float[1] f = {0.5}>
+        { s = Mul(q, f) t = Transpose<perm = [0, 1, 3, 2]>(k) p = MatMul(s, t) w = Softmax<axis = -1>(p)
+          y = MatMul(w, v) }""",
     ),
     "embeddings with a bias of rank 3": (
         "inference-O3",

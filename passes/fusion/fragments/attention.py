@@ -92,9 +92,11 @@ class AttentionFusion(Fusion):
             known = dims_of(value)
             if known is None or len(known) != 4:
                 return f"the {name} {value.name!r} has the shape {known}, not [batch, heads, length, size]"
+            if not isinstance(known[1], int) or not isinstance(known[3], int):
+                return f"number or size of heads is not known: {value.name!r} has the shape {known}"
         heads, size = (dims_of(q) or ())[1::2]
-        if not isinstance(heads, int) or not isinstance(size, int):
-            return f"number or size of heads is not known: {q.name!r} has the shape {dims_of(q)}"
+        assert isinstance(heads, int)
+        assert isinstance(size, int)
         if total_scale(context) is None:
             return "the scale is not a constant"
         lowest = context.match.captures.get("lowest")
