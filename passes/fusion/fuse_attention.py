@@ -33,7 +33,8 @@ class FuseAttention(AttentionFusion):
             shape = dims_of(captures.get(name)) if captures.get(name) is not None else (1,)
             if shape is None or len(shape) > 4 or (len(shape) > 2 and shape[-3] != 1):
                 return f"the mask {captures[name].name!r} has the shape {shape}, not one for all heads"
-        heads = (dims_of(q) or (None, None))[1]
+        shape_of_q = dims_of(q) or ()
+        heads = shape_of_q[1] if len(shape_of_q) == 4 else None
         for value, axis in ((k, 2 if layout == HEADS_LAST else 1), (v, 1)):
             shape = dims_of(value) or ()
             if len(shape) == 4 and shape[axis] not in (1, heads):

@@ -92,7 +92,8 @@ class AttentionFusion(Fusion):
             known = dims_of(value)
             if known is None or len(known) != 4:
                 return f"the {name} {value.name!r} has the shape {known}, not [batch, heads, length, size]"
-            if not isinstance(known[1], int) or not isinstance(known[3], int):
+            axis = 2 if name == "k" and layout == HEADS_LAST else 1
+            if not isinstance(known[axis], int) or not isinstance(known[3], int):
                 return f"number or size of heads is not known: {value.name!r} has the shape {known}"
         heads, size = (dims_of(q) or ())[1::2]
         assert isinstance(heads, int)
