@@ -67,7 +67,7 @@ def test_dumps_hold_every_pass_of_every_graph(folder: Path, tmp_path: Path) -> N
     for graph in ("loss", "evaluate"):
         written = [p.name for p in (tmp_path / "d" / graph).rglob("*") if p.is_file()]
         assert any("layer-norm" in name for name in written), written
-        assert {Path(name).suffix for name in written} == {".diff", ".json"}
+        assert {Path(name).suffix for name in written} >= {".diff", ".json"}
 
 
 def test_tied_weights_stay_tied_and_are_stored_once(folder: Path) -> None:

@@ -14,7 +14,8 @@ import transformers
 from torch import Tensor, nn
 from trainer_harness import arguments, assert_same, both, make, recording, rows
 
-from fuseline.exporters import export, zoo
+from fuseline.exporters import export
+from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 from fuseline.tools.trainer.items import find_rule
 
@@ -220,6 +221,17 @@ def test_any_error_of_compiling_is_a_fallback(
     assert_same(stock, mine, relative=0, absolute=0)
     (warning,) = [m for m in caplog.messages if "cannot run on ONNX Runtime" in m]
     assert "KeyError: 'eos_token_id'" in warning
+
+
+def test_what_needs_no_torch_stays_on_the_graph(folder: Path) -> None:
+    """Checkpointing, an earlier call that asked for hidden states, and outputs without names."""
+    model = small()
+    model(**zoo.batch(model, 2, 8), output_hidden_states=True)
+    model.config.return_dict = False
+    args = arguments(folder, max_steps=2, gradient_checkpointing=True)
+    stock, mine = both(model, args, rows(model, 8), ours={"check": True})
+    assert_same(stock, mine, relative=1e-5, absolute=1e-5)
+    assert mine.trainer.report().in_torch == 0
 
 
 @pytest.mark.parametrize("chosen", [True, "nowhere"])

@@ -164,7 +164,9 @@ class Bridge:
                 results["loss"] = scaled(results["loss"], factor)
         self.counts[variant] += 1
         assert self._output_type is not None
-        return self._output_type(**results) if call.return_dict else tuple(results.values())
+        if not call.return_dict or issubclass(self._output_type, tuple):
+            return tuple(results.values())
+        return self._output_type(**results)
 
     def compile(self, batch: Mapping[str, Any], native: Variant | None = None) -> None:
         """Make the graphs that calls with such a batch need, in training and in evaluation.

@@ -21,7 +21,7 @@ from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 from fuseline.exporters.patches import without_dropout
 from fuseline.exporters.verify import Check, compare, compare_gradient
-from fuseline.tools.trainer.items import IGNORE_INDEX
+from fuseline.tools.trainer.items import IGNORE_INDEX, loss_of
 
 __all__ = ["check_against_torch", "padded"]
 
@@ -91,12 +91,11 @@ def check_against_torch(
 def _loss(forward: Callable[..., Any], tensors: Mapping[str, Tensor], *, required: bool) -> Tensor | None:
     """Torch's loss; a batch that torch itself refuses, once it is padded otherwise, is left out."""
     try:
-        loss: Tensor | None = getattr(forward(**tensors), "loss", None)
+        return loss_of(forward(**tensors))
     except Exception:
         if required:
             raise
         return None
-    return loss
 
 
 def _message(bad: list[Check]) -> str:

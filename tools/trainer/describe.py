@@ -30,8 +30,10 @@ _BOOKKEEPING = frozenset(
     ]
 )
 
-#: Engines whose hooks only watch the model.
-_ENGINES = ("accelerate", "deepspeed", "torch")
+#: Whose hooks only watch the model: engines, and what transformers collects hidden states with.
+_ENGINES = ("accelerate", "deepspeed", "torch", "transformers.utils.output_capturing")
+#: Asks for a gradient of the embeddings' output, which only checkpointing in torch needs.
+_FOR_CHECKPOINTING = "make_inputs_require_grads"
 
 
 def task_of(model: nn.Module) -> Task:
@@ -51,9 +53,10 @@ def check_hooks(model: nn.Module) -> None:
     for name, module in model.named_modules():
         for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
             owner = getattr(hook, "__module__", None) or ""
-            if name and not owner.startswith(_ENGINES):
+            called = getattr(hook, "__name__", str(hook))
+            if name and not owner.startswith(_ENGINES) and called != _FOR_CHECKPOINTING:
                 raise ExportError(
-                    f"the hook {getattr(hook, '__name__', hook)!r} on {name!r} would not run in a graph",
+                    f"the hook {called!r} on {name!r} would not run in a graph",
                     hint="remove the hook (NEFTune is one), or train in torch",
                 )
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-__all__ = ["IGNORE_INDEX", "ItemRule", "find_rule", "scale"]
+__all__ = ["IGNORE_INDEX", "ItemRule", "find_rule", "loss_of", "scale"]
 
 IGNORE_INDEX = -100
 
@@ -36,8 +36,8 @@ def find_rule(forward: Callable[..., Any], batch: Mapping[str, Tensor]) -> ItemR
         batch["labels"] = labels = torch.cat([torch.zeros_like(labels[..., :1]), labels[..., 1:]], dim=-1)
     # A number that no count of the batch is: with one label, its mean and its sum are the same.
     items = 2 * labels.numel() + 1
-    mean = float(forward(**batch).loss)
-    divided = float(forward(**batch, num_items_in_batch=torch.tensor(items)).loss)
+    mean = float(loss_of(forward(**batch)))
+    divided = float(loss_of(forward(**batch, num_items_in_batch=torch.tensor(items))))
     if not math.isfinite(mean) or not math.isfinite(divided) or mean == 0:
         return None
     if _close(mean, divided):
@@ -49,6 +49,12 @@ def find_rule(forward: Callable[..., Any], batch: Mapping[str, Tensor]) -> ItemR
         # No column to leave out: with labels of one axis there is nothing to shift.
         return "labels" if labels.dim() == 1 else None
     return fitting[0] if fitting else "unknown"
+
+
+def loss_of(output: Any) -> Tensor:
+    """The loss in what a model returned, which comes first where nothing has a name."""
+    loss: Tensor = output[0] if isinstance(output, tuple) else output["loss"]
+    return loss
 
 
 def scale(rule: ItemRule, labels: Tensor | None, items: Tensor | int) -> float:
