@@ -101,10 +101,10 @@ bench-quantize: $(VENV)/.data  ## Quantized models: accuracy on real text, then 
 	$(RUN) fuseline.tools.benchmarks.quantize_memory
 	$(RUN) fuseline.tools.benchmarks.quantize
 
-conformance: env  ## The onnx node cases through the inference pipeline
+conformance: env  ## The onnx node cases through every ready inference pipeline
 	$(RUN) fuseline.tools.campaigns.conformance
 
-third-party: env  ## Third-party models through the inference pipeline, verified
+third-party: env  ## Third-party models through every ready inference pipeline, verified
 	$(RUN) fuseline.tools.campaigns.third_party
 
 coverage-models: env  ## Export and gradients of every architecture; writes docs/coverage.md

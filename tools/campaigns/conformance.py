@@ -1,7 +1,7 @@
 """onnx's own backend cases (the nodes of 1.16.2, and small models): what ONNX Runtime passes before the
 pipeline it must pass after it.
 
-    python -m fuseline.tools.campaigns.conformance [--pipeline inference] [--only TEXT]
+    python -m fuseline.tools.campaigns.conformance [--pipeline inference-O3] [--only TEXT]
 
 Each case has a model, inputs and the expected outputs. Exit 1 if the pipeline breaks one.
 """
@@ -23,6 +23,7 @@ from fuseline.engine import runtime
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
+from fuseline.tools.campaigns.fuzz.pipelines import READY
 from fuseline.tools.campaigns.third_party import CACHE, fetch_wheel
 from fuseline.tools.console import console
 
@@ -116,23 +117,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pipeline", default="inference")
+    parser.add_argument("--pipeline", action="append", help="repeatable; every ready one of inference else")
     parser.add_argument("--only", default="", help="cases whose name contains this text")
     arguments = parser.parse_args()
-    pipeline = Pipeline.resolve(arguments.pipeline)
+    chosen = [case for case in cases() if arguments.only in case.name]
+    broken = [_run_all(chosen, pipeline) for pipeline in arguments.pipeline or READY]
+    return 1 if any(broken) else 0
+
+
+def _run_all(chosen: list[Case], name: str) -> int:
+    """How many cases the pipeline breaks."""
+    pipeline = Pipeline.resolve(name)
     counts: collections.Counter[str] = collections.Counter()
-    broken: list[str] = []
-    for case in cases():
-        if arguments.only not in case.name:
-            continue
+    broken = 0
+    for case in chosen:
         outcome = check(case, pipeline)
         counts[outcome.split(":")[0].split(" by ")[0]] += 1
         if outcome.startswith("BROKEN"):
-            broken.append(case.name)
+            broken += 1
             console.print(f"{case.name}: {outcome}", markup=False)
+    console.print(name)
     for outcome, count in counts.most_common():
         console.print(f"{count:5} {outcome}")
-    return 1 if broken else 0
+    return broken
 
 
 if __name__ == "__main__":

