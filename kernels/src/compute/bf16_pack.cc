@@ -78,12 +78,21 @@ void pack_rows(const Bf16Pack& a, int64_t first, int64_t count, uint32_t* to, in
     for (int64_t pair = 0; full && pair < whole; pair += kWords) {
       Words row[4];
 #pragma GCC unroll 4
-      for (int64_t i = 0; i < 4; ++i) row[i] = sixteen_pairs(a.from + (first + item + i) * a.stride + 2 * pair);
+      for (int64_t i = 0; i < 4; ++i) {
+        const int64_t at = (first + item + i) * a.stride + 2 * pair;
+        row[i] = sixteen_pairs(a.from + at);
+        if (a.copy != nullptr) memcpy(a.copy + at, &row[i], sizeof row[i]);
+      }
       store_transposed(row, to + pair * width + item, width);
     }
     for (int64_t i = item; i < item + 4; ++i)
       for (int64_t pair = full ? whole : 0; pair < pairs; ++pair)
         to[pair * width + i] = i < count ? pair_at(a, first + i, pair) : 0;
+    for (int64_t i = item; a.copy != nullptr && i < min(item + 4, count); ++i)
+      for (int64_t k = full ? 2 * whole : 0; k < a.depth; ++k) {
+        const int64_t at = (first + i) * a.stride + k;
+        a.copy[at] = static_cast<uint16_t>(rounded(a.from[at]) >> 16);
+      }
   }
 }
 
@@ -134,16 +143,6 @@ void bf16_pack(const Bf16Pack& a, int64_t begin, int64_t end) {
   }
   if (count % width != 0) memset(to + count / width * width * pairs, 0, sizeof(uint32_t) * width * pairs);
   pack_columns(a, begin, count, to, width);
-}
-
-// Elements.
-void bf16_convert(const Bf16Convert& a, int64_t begin, int64_t end) {
-  int64_t i = begin;
-  for (; i + 2 * kWords <= end; i += 2 * kWords) {
-    const Words pairs = sixteen_pairs(a.from + i);
-    memcpy(a.to + i, &pairs, sizeof pairs);
-  }
-  for (; i < end; ++i) a.to[i] = static_cast<uint16_t>(rounded(a.from[i]) >> 16);
 }
 
 }  // namespace fuseline::FUSELINE_ISA

@@ -166,11 +166,7 @@ struct Bf16Pack {
   uint32_t* to;
   int64_t items, depth, stride;
   bool along_rows, left;
-};
-// Elements.
-struct Bf16Convert {
-  const float* from;
-  uint16_t* to;
+  uint16_t* copy;  // null, or where floats along rows go in bf16, as they lie
 };
 // Rows of c[rows, columns] = start + left·rightᵀ, in multiples of kBf16Items, for columns [first, last), `first` being
 // such a multiple too. `start` is one row, rounded up to whole panels.
@@ -234,7 +230,6 @@ struct AttentionBackward {
   X(weight_gradient_pack, WeightGradient)        \
   X(weight_gradient, WeightGradient)             \
   X(bf16_pack, Bf16Pack)                         \
-  X(bf16_convert, Bf16Convert)                   \
   X(bf16_product, Bf16Product)                   \
   X(attention_forward, Attention)                \
   X(attention_backward, AttentionBackward)       \

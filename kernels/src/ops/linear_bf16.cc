@@ -24,8 +24,8 @@ struct Matrix {
 Matrix matrix(const float* data, int64_t rows, int64_t columns) { return {data, nullptr, rows, columns}; }
 
 // An operand: the rows of a matrix are its items, and the columns the depth, or the other way round.
-Bf16Pack rows_of(const Matrix& m) { return {m.floats, m.bf16, nullptr, m.rows, m.columns, m.columns, true, false}; }
-Bf16Pack columns_of(const Matrix& m) { return {m.floats, m.bf16, nullptr, m.columns, m.rows, m.columns, false, false}; }
+Bf16Pack rows_of(const Matrix& m) { return {m.floats, m.bf16, nullptr, m.rows, m.columns, m.columns, true, false, nullptr}; }
+Bf16Pack columns_of(const Matrix& m) { return {m.floats, m.bf16, nullptr, m.columns, m.rows, m.columns, false, false, nullptr}; }
 
 void pack(const Parallel& parallel, const Bf16Pack& operand) {
   const int64_t chunks = (operand.items + kBf16Items - 1) / kBf16Items;
@@ -37,7 +37,7 @@ void pack(const Parallel& parallel, const Bf16Pack& operand) {
 // c[left's items, right's items] = bias + left·rightᵀ over their common depth. Runs in the node's scratch memory.
 void multiply(const Parallel& parallel, Bf16Pack left, Bf16Pack right, const float* bias, float* c) {
   const int64_t rows = left.items, columns = right.items;
-  if (c == nullptr) return;
+  if (c == nullptr && left.copy == nullptr) return;
   left.left = true;
   const int64_t left_size = routines().bf16_pack_size(left, 0, rounded_up(rows));
   const int64_t right_size = routines().bf16_pack_size(right, 0, rounded_up(columns));
@@ -79,15 +79,12 @@ void linear(const Context& context) {
   const int64_t inputs = x.last(), outputs = weight.shape[transposed ? 0 : 1];
   const int64_t rows = inputs > 0 ? x.rows() : elements(with_last(x.shape, 1));
   float* y = context.output(0, with_last(x.shape, outputs));
-  if (void* saved = context.output_data(1, x.shape)) {
-    const Bf16Convert arguments{x.floats(), static_cast<uint16_t*>(saved)};
-    for_range(context.parallel(), x.size(), 1,
-              [&](int64_t begin, int64_t end) { routines().bf16_convert(arguments, begin, end); });
-  }
+  auto* saved = static_cast<uint16_t*>(context.output_data(1, x.shape));
   if (float* state = context.output(2, {1})) *state = transposed ? 1.0f : 0.0f;
   const Matrix w = matrix(weight.floats(), weight.shape[0], weight.shape[1]);
-  multiply(context.parallel(), rows_of(matrix(x.floats(), rows, inputs)), transposed ? rows_of(w) : columns_of(w),
-           bias.floats(), y);
+  Bf16Pack left = rows_of(matrix(x.floats(), rows, inputs));
+  left.copy = saved;
+  multiply(context.parallel(), left, transposed ? rows_of(w) : columns_of(w), bias.floats(), y);
 }
 
 void linear_gradient(const Context& context) {
