@@ -54,10 +54,10 @@ def plain_average_pool() -> Iterator[None]:
                 image, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
             )
         sizes = (_pair(kernel_size), _pair(stride or kernel_size), _pair(padding))
-        total = sum(_shifted(image, *sizes, outside=0.0))
+        total = _total(image, *sizes)
         if count_include_pad or divisor_override is not None:
             return total / (divisor_override or sizes[0][0] * sizes[0][1])
-        return total / sum(_shifted(torch.ones_like(image[..., :1, :, :]), *sizes, outside=0.0))
+        return total / _total(torch.ones_like(image[..., :1, :, :]), *sizes)
 
     def adaptive_avg_pool2d(image: Tensor, output_size: Any) -> Tensor:
         wanted = _pair(output_size)
@@ -91,6 +91,15 @@ def plain_average_pool() -> Iterator[None]:
         swapped(F, "avg_pool1d", avg_pool1d),
     ):
         yield
+
+
+def _total(
+    image: Tensor, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
+) -> Tensor:
+    first, *others = _shifted(image, kernel, stride, padding, outside=0.0)
+    for shifted in others:
+        first = first + shifted
+    return first
 
 
 def _unusual(options: dict[str, Any]) -> bool:

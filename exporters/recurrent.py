@@ -24,7 +24,7 @@ Cell = Callable[[Tensor, tuple[Tensor, ...], Sequence[Tensor]], tuple[Tensor, ..
 @contextmanager
 def stepwise_recurrence() -> Iterator[None]:
     """`nn.LSTM`, `nn.GRU` and `nn.RNN` unrolled over sequences of a length that is known."""
-    original = rnn._VF
+    original: Any = vars(rnn)["_VF"]
     cells: dict[str, Cell] = {
         "lstm": _lstm,
         "gru": _gru,

@@ -117,7 +117,8 @@ def _recurrent(make: Callable[..., nn.Module], **options: Any) -> Plain:
 
 def _attention(m: nn.ModuleDict, x: Tensor) -> Tensor:
     hidden = m["first"](x)
-    return m["attention"](hidden, hidden, hidden, need_weights=False)[0]
+    attended: Tensor = m["attention"](hidden, hidden, hidden, need_weights=False)[0]
+    return attended
 
 
 def _transformer(dropout: float) -> nn.Module:
@@ -131,11 +132,13 @@ def _decoder() -> nn.Module:
 
 def _noisy(m: nn.ModuleDict, x: Tensor) -> Tensor:
     hidden = m["first"](x)
-    return m["last"](hidden + 0.1 * torch.randn_like(hidden))
+    noisy: Tensor = m["last"](hidden + 0.1 * torch.randn_like(hidden))
+    return noisy
 
 
 def _spectrum(m: nn.ModuleDict, x: Tensor) -> Tensor:
-    return torch.fft.fft(m["first"](x), dim=1).real
+    spectrum: Tensor = torch.fft.fft(m["first"](x), dim=1)
+    return spectrum.real
 
 
 def _rotary(m: nn.ModuleDict, x: Tensor) -> Tensor:
