@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx_ir as ir
-
 from fuseline.engine.quantization.grid import Quantized
 from fuseline.engine.quantization.products import Product
 from fuseline.engine.rewriting.builder import Builder
@@ -24,8 +22,8 @@ class QuantizeDynamic(QuantizeProducts):
 
     name = "quantize-dynamic"
 
-    def quantize_input(self, op: Builder, job: Job, value: ir.Value) -> Input:
-        return Input(*op.DynamicQuantizeLinear(value, _outputs=3))
+    def quantize_input(self, op: Builder, job: Job, product: Product) -> Input:
+        return Input(*op.DynamicQuantizeLinear(product.activation, _outputs=3))
 
     def write(self, op: Builder, job: Job, product: Product, weight: Quantized) -> Any:
         if product.kind != "matrix" or self.format != "fused" or not job.alone(product):

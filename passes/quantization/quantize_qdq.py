@@ -126,7 +126,7 @@ class QuantizeQdq(Pass):
             return None
         looked_up = [v for _, v in operands if not is_constant(job.model, v) and not _off_grid(v)]
         looked_up += [node.outputs[0]] if self._quantizes_output(node) else []
-        reasons = (refuse(job.table, v) for v in looked_up)
+        reasons = (refuse(job.table, v.name) for v in looked_up)
         return next((r for r in reasons if r is not None), None)
 
     def _operands(self, model: Model, node: ir.Node) -> list[tuple[int, ir.Value]]:
@@ -187,7 +187,7 @@ class QuantizeQdq(Pass):
             integers, scale, zero = op.DynamicQuantizeLinear(value, _outputs=3)
         else:
             grid = grid_of(self.activations, self.symmetric_activations)
-            made: tuple[Array, Array] = range_of(job.table, value, self.observer, self.percentile, grid)
+            made: tuple[Array, Array] = range_of(job.table, value.name, self.observer, self.percentile, grid)
             scale, zero = op.constant(made[0], "scale"), op.constant(made[1], "zero")
             integers = op.QuantizeLinear(value, scale, zero)
         result: ir.Value = op.DequantizeLinear(integers, scale, zero)

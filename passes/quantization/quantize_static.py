@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import onnx_ir as ir
 
 from fuseline.engine.calibration import Observer
 from fuseline.engine.model import Model
@@ -43,33 +42,32 @@ class QuantizeStatic(QuantizeProducts):
 
     def prepare(self, job: Job, product: Product) -> str | None:
         assert job.table is not None
-        reason = refuse(job.table, product.activation)
+        reason = refuse(job.table, job.names[product.node])
         if reason is None and product.kind == "convolution":
-            reason = refuse(job.table, product.node.outputs[0])
+            reason = refuse(job.table, product.node.outputs[0].name)
         return reason
 
-    def quantize_input(self, op: Builder, job: Job, value: ir.Value) -> Input:
-        scale, zero = (
-            op.constant(a, n) for a, n in zip(self._range(job, value), ("scale", "zero"), strict=True)
-        )
-        return Input(op.QuantizeLinear(value, scale, zero), scale, zero)
+    def quantize_input(self, op: Builder, job: Job, product: Product) -> Input:
+        found = self._range(job, job.names[product.node])
+        scale, zero = op.constant(found[0], "scale"), op.constant(found[1], "zero")
+        return Input(op.QuantizeLinear(product.activation, scale, zero), scale, zero)
 
     def write(self, op: Builder, job: Job, product: Product, weight: Quantized) -> Any:
         if product.kind != "convolution":
             return super().write(op, job, product, weight)
         return self._write_convolution(op, job, product, weight)
 
-    def _range(self, job: Job, value: ir.Value) -> tuple[Any, Any]:
+    def _range(self, job: Job, name: str | None) -> tuple[Any, Any]:
         assert job.table is not None
         grid = grid_of(self.activations, self.symmetric_activations)
-        return range_of(job.table, value, self.observer, self.percentile, grid)
+        return range_of(job.table, name, self.observer, self.percentile, grid)
 
     def _write_convolution(self, op: Builder, job: Job, product: Product, weight: Quantized) -> Any:
         x = self.shared_input(op, job, product)
-        out_scale, out_zero = self._range(job, product.node.outputs[0])
+        out_scale, out_zero = self._range(job, product.node.outputs[0].name)
         bias = None
         if product.bias is not None:
-            input_scale, _ = self._range(job, product.activation)
+            input_scale, _ = self._range(job, job.names[product.node])
             steps = np.rint(product.bias / (input_scale.astype(np.float64) * weight.scale))
             bias = op.constant(np.clip(steps, -(2**31), 2**31 - 1).astype(np.int32), "bias")
         channels = weight.values.shape[0]

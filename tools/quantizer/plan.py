@@ -60,8 +60,6 @@ class Plan:
         if self.mode in ("float16", "bfloat16"):
             return Pipeline.of(self._float(), MergeCasts(), RemoveUnused())
         steps: list[Pass] = []
-        if "Gather" in self.operators and not self.config.activations.outputs:
-            steps.append(QuantizeEmbeddings(exclude=self.exclude, smallest=self.config.weights.smallest))
         if self.mode == "weight-only":
             steps.extend(self._weight_only(table))
         elif self.format == "qdq":
@@ -73,6 +71,9 @@ class Plan:
             if self.dynamic_nodes:
                 options = self._integer_options()
                 steps.append(QuantizeDynamic(exclude=self.exclude, only=self.dynamic_nodes, **options))
+        if "Gather" in self.operators and not self.config.activations.outputs:
+            # Behind the products: the table of ranges knows values by the names they had when it was made.
+            steps.append(QuantizeEmbeddings(exclude=self.exclude, smallest=self.config.weights.smallest))
         return Pipeline.of(*steps, RemoveUnused(), DeduplicateInitializers())
 
     def smoothing(self, table: str) -> Pipeline | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from fuseline.engine.calibration import CalibrationTable, Observer, choose_range
 from fuseline.engine.errors import PassError
@@ -21,13 +20,13 @@ def load_table(name: str, path: str) -> CalibrationTable:
     return CalibrationTable.load(path)
 
 
-def refuse(table: CalibrationTable, value: ir.Value) -> str | None:
+def refuse(table: CalibrationTable, name: str | None) -> str | None:
     """Why the table does not do for this value, or None."""
-    seen = table.get(value.name)
+    seen = table.get(name)
     if seen is None or not seen.batches:
-        return f"the calibration table has nothing on {value.name!r}"
+        return f"the calibration table has nothing on {name!r}"
     if seen.not_finite:
-        return f"{value.name!r} was not finite {seen.not_finite} times in calibration"
+        return f"{name!r} was not finite {seen.not_finite} times in calibration"
     return None
 
 
@@ -36,10 +35,10 @@ def grid_of(activations: str, symmetric: bool) -> Grid:
 
 
 def range_of(
-    table: CalibrationTable, value: ir.Value, observer: Observer, percentile: float, grid: Grid
+    table: CalibrationTable, name: str | None, observer: Observer, percentile: float, grid: Grid
 ) -> tuple[Array, Array]:
     """Scale and zero point of a calibrated value."""
-    seen = table.get(value.name)
+    seen = table.get(name)
     assert seen is not None
     low, high = choose_range(seen, observer, grid, percentile=percentile)
     scale, zero = scale_and_zero(low, high, grid)

@@ -38,6 +38,8 @@ class Job:
 
     def __post_init__(self) -> None:
         self.planned = {p.node for p in self.products}
+        # As the calibration table knows them: what a product reads may be renamed before its turn comes.
+        self.names = {p.node: p.activation.name for p in self.products}
 
     def alone(self, product: Product) -> bool:
         """Whether no other product reads the same activation in the same graph."""
@@ -122,7 +124,7 @@ class QuantizeProducts(Pass):
         """A reason why this activation cannot be quantized, or None."""
         return None
 
-    def quantize_input(self, op: Builder, job: Job, value: ir.Value) -> Input:
+    def quantize_input(self, op: Builder, job: Job, product: Product) -> Input:
         """Nodes that quantize an activation."""
         raise NotImplementedError
 
@@ -155,7 +157,7 @@ class QuantizeProducts(Pass):
         """The quantized activation, made by the first product of the graph that reads it."""
         place = _place(product)
         if place not in job.inputs:
-            job.inputs[place] = self.quantize_input(op, job, product.activation)
+            job.inputs[place] = self.quantize_input(op, job, product)
         return job.inputs[place]
 
 
