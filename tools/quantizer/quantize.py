@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.files import weight_bytes
 from fuseline.engine.model import Model
@@ -117,8 +119,16 @@ def _tuned(
 
 
 def _outcome(workshop: Workshop, plan: Plan, model: Model, left: Left) -> Outcome:
-    ratio = weight_bytes(model.ir) / max(1, weight_bytes(workshop.source.ir))
+    ratio = _stored(model) / max(1, _stored(workshop.source))
     return Outcome(model, f"{plan.target.name}: {plan.target.why}", left, ratio)
+
+
+def _stored(model: Model) -> int:
+    """The size of all constants, be they initializers or nodes."""
+    tensors = (
+        a.value for node in model.nodes() if node.op_type == "Constant" for a in node.attributes.values()
+    )
+    return weight_bytes(model.ir) + sum(t.nbytes for t in tensors if isinstance(t, ir.TensorProtocol))
 
 
 def _config(given: Config | Mapping[str, Any] | str | Path | None) -> Config:
