@@ -87,7 +87,7 @@ def _elsewhere(environment: Path, folder: Path) -> dict[str, object]:
     packages.mkdir()
     (packages / "fuseline").symlink_to(Path(__file__).absolute().parents[2])
     variables = {**os.environ, "PYTHONPATH": str(packages), "FUSELINE_KERNELS": str(require())}
-    command = ["-m", "fuseline.tools.campaigns.stock_runtime", "--run", folder]
+    command: list[str | Path] = ["-m", "fuseline.tools.campaigns.stock_runtime", "--run", folder]
     return stock.run_there(environment, command, variables)
 
 
