@@ -49,7 +49,7 @@ def test_golden(path: Path, pipeline: str, case: Any, request: pytest.FixtureReq
     before = golden.build(case)
     result = Pipeline.parse(pipeline).run(before)
     if "EXPECT-UNCHANGED" in case.directives:
-        golden.check_unchanged(result, case.directives["EXPECT-UNCHANGED"])
+        golden.check_unchanged(pipeline, before, result, case.directives["EXPECT-UNCHANGED"])
         return
     assert result.changes
     golden.check_settled(pipeline, result.model)
