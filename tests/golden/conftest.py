@@ -5,6 +5,7 @@
     // TRAINABLE: weight, bias               (optional) initializers that are trainable parameters
     // TYPES:                                (optional) intermediate types are part of the expectation
     // NO-RUN: why                           (optional) do not run the model
+    // ONCE: why                             (optional) do not run the pipeline on its own result
     // TOLERANCE: 0.05                       (optional) how far results may be off, as a part of the largest
     agraph (float[N,4] x) => (float[N,4] y) { … }
     // EXPECT:                               the graph afterwards, or
@@ -96,7 +97,8 @@ class GoldenItem(pytest.Item):
             check_unchanged(self.pipeline, before, result, case.directives["EXPECT-UNCHANGED"])
             return
         assert result.changes, "nothing changed" + _reasons(result)
-        check_settled(self.pipeline, result.model)
+        if "ONCE" not in case.directives:
+            check_settled(self.pipeline, result.model)
         if "NO-RUN" not in case.directives:
             check_numbers(before, result.model, float(case.directives.get("TOLERANCE", 0)))
         self.compare(result.model.to_proto())
@@ -140,7 +142,15 @@ def parse(text: str) -> tuple[str, list[Case]]:
         elif key == "CASE":
             cases.append(Case(value, ""))
             target = "model"
-        elif cases and key in ("EXPECT", "EXPECT-UNCHANGED", "TRAINABLE", "TYPES", "NO-RUN", "TOLERANCE"):
+        elif cases and key in (
+            "EXPECT",
+            "EXPECT-UNCHANGED",
+            "TRAINABLE",
+            "TYPES",
+            "NO-RUN",
+            "ONCE",
+            "TOLERANCE",
+        ):
             cases[-1].directives[key] = value
             target = "expected" if key.startswith("EXPECT") else target
         else:
