@@ -1,4 +1,4 @@
-"""What every pass owes: a golden file of its name. That its unchanged cases give reasons, the collector holds."""
+"""What every pass owes: a golden file of its name. The collector holds that unchanged cases give reasons."""
 
 from __future__ import annotations
 
