@@ -41,7 +41,7 @@ def traced_functions() -> Iterator[None]:
 
     An alias holds the original method, wherever it is kept: so it is the method's code that is exchanged.
     """
-    method: Any = Function.apply.__func__
+    method: Any = Function.apply.__func__  # type: ignore[attr-defined]
     before = method.__code__
     method.__code__ = _Redirected.apply.__code__
     try:

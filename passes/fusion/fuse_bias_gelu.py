@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import onnx_ir as ir
 
+from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.passes.fusion.fragments.values import broadcasts_last
 
@@ -14,8 +17,9 @@ class FuseBiasGelu(Fusion):
     """com.microsoft.Gelu(x+bias) → com.microsoft.BiasGelu(x, bias), FastGelu likewise"""
 
     name = "fuse-bias-gelu"
-    phase = "inference"
-    counterpart = "fuse-bias-gelu-training"
+    # Typed as in Pass, since the counterpart inherits from this class.
+    phase: ClassVar[Phase] = "inference"
+    counterpart: ClassVar[str | None] = "fuse-bias-gelu-training"
     produces = ("BiasGelu", "FastGelu")
 
     def match(self, op: Op, x: Term, bias: Term) -> Term:
