@@ -34,6 +34,9 @@ $(VENV)/.rivals: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e '.[rivals]'
 	touch $@
 
+docs: env  ## Write docs/passes.md from the declarations
+	$(RUN) fuseline.tools.catalogue
+
 demo: $(VENV)/.data  ## Export, transform, diff, train and save a real model (about three minutes)
 	$(RUN) fuseline.tools.demo
 
@@ -42,6 +45,11 @@ test: env  ## The whole suite (under 15 minutes on 2 cores)
 
 test-without-kernels: env  ## The suite as on a machine where the native library was not built
 	FUSELINE_KERNELS=off $(RUN) pytest -n 2 -m 'not slow'
+
+# The quick part: everything that exports no model and trains none.
+test-quick-without-kernels: env  ## The suite's quick part, as where the native library was not built
+	FUSELINE_KERNELS=off $(RUN) pytest -n 2 -m 'not slow' tests/golden tests/engine tests/passes/cleanup \
+	    tests/passes/folding tests/docs tests/test_imports.py
 
 test-slow: $(VENV)/.data  ## Checks that take minutes each
 	$(RUN) pytest -m slow

@@ -31,7 +31,7 @@ class CompleteDropout(LocalRewrite):
         assert x is not None
         if _idle(op.model, node):
             mask = node.outputs[1] if len(node.outputs) > 1 else None
-            if mask is None or not mask.uses():
+            if mask is None or not (mask.uses() or mask.is_graph_output()):
                 return [op.Identity(x), None]
             true = ir.tensor([True])
             return [op.Identity(x), op.ConstantOfShape(op.Shape(x), value=true)]

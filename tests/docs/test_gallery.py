@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,12 @@ def _collector() -> ModuleType:
 golden = _collector()
 
 
+@cache
+def _load(path: Path) -> None:
+    """Load a plugin once: an operator's record cannot be registered twice."""
+    registry.load_plugin(path)
+
+
 def _cases() -> list[Any]:
     found = []
     for path in FILES:
@@ -39,21 +46,22 @@ def _cases() -> list[Any]:
     return found
 
 
-def test_there_are_ten() -> None:
-    assert len(FILES) == 10
+def test_there_are_thirteen() -> None:
+    assert len(FILES) == 13
 
 
 @pytest.mark.parametrize(("path", "pipeline", "case"), _cases())
 def test_golden(path: Path, pipeline: str, case: Any, request: pytest.FixtureRequest) -> None:
-    registry.load_plugin(path)
+    _load(path)
     before = golden.build(case)
     result = Pipeline.parse(pipeline).run(before)
     if "EXPECT-UNCHANGED" in case.directives:
-        golden.check_unchanged(result, case.directives["EXPECT-UNCHANGED"])
+        golden.check_unchanged(pipeline, before, result, case.directives["EXPECT-UNCHANGED"])
         return
     assert result.changes
     golden.check_settled(pipeline, result.model)
-    golden.check_numbers(before, result.model, 0.0)
+    if "NO-RUN" not in case.directives:
+        golden.check_numbers(before, result.model, 0.0)
     actual = result.model.to_proto()
     if request.config.getoption("--update-golden"):
         file = path.with_suffix(".onnxtxt")

@@ -5,10 +5,12 @@
     // TRAINABLE: weight, bias               (optional) initializers that are trainable parameters
     // TYPES:                                (optional) intermediate types are part of the expectation
     // NO-RUN: why                           (optional) do not run the model
+    // ONCE: why                             (optional) do not run the pipeline on its own result
     // TOLERANCE: 0.05                       (optional) how far results may be off, as a part of the largest
     agraph (float[N,4] x) => (float[N,4] y) { … }
     // EXPECT:                               the graph afterwards, or
-    // EXPECT-UNCHANGED: part of the reason  the pass must leave it alone and say why
+    // EXPECT-UNCHANGED: part of the reason  the pass must leave it alone and say why, or a near miss must, or
+    // EXPECT-UNCHANGED: (the reason)        it is no candidate at all, so nothing is said about it
 
 A model without a `<ir_version…>` header gets the one below. Every case is also run before and after on
 ONNX Runtime with its own optimisations off, and the pipeline is run again to see that nothing more changes.
@@ -36,6 +38,8 @@ from fuseline.engine.inputs import generate
 from fuseline.engine.manager import Result
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
+from fuseline.engine.patterns import Fusion
+from fuseline.engine.patterns.explain import explain
 from fuseline.engine.pipeline import Pipeline
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>\n'
@@ -90,10 +94,11 @@ class GoldenItem(pytest.Item):
         before = build(case)
         result = Pipeline.parse(self.pipeline).run(before)
         if "EXPECT-UNCHANGED" in case.directives:
-            check_unchanged(result, case.directives["EXPECT-UNCHANGED"])
+            check_unchanged(self.pipeline, before, result, case.directives["EXPECT-UNCHANGED"])
             return
         assert result.changes, "nothing changed" + _reasons(result)
-        check_settled(self.pipeline, result.model)
+        if "ONCE" not in case.directives:
+            check_settled(self.pipeline, result.model)
         if "NO-RUN" not in case.directives:
             check_numbers(before, result.model, float(case.directives.get("TOLERANCE", 0)))
         self.compare(result.model.to_proto())
@@ -137,7 +142,15 @@ def parse(text: str) -> tuple[str, list[Case]]:
         elif key == "CASE":
             cases.append(Case(value, ""))
             target = "model"
-        elif cases and key in ("EXPECT", "EXPECT-UNCHANGED", "TRAINABLE", "TYPES", "NO-RUN", "TOLERANCE"):
+        elif cases and key in (
+            "EXPECT",
+            "EXPECT-UNCHANGED",
+            "TRAINABLE",
+            "TYPES",
+            "NO-RUN",
+            "ONCE",
+            "TOLERANCE",
+        ):
             cases[-1].directives[key] = value
             target = "expected" if key.startswith("EXPECT") else target
         else:
@@ -226,11 +239,23 @@ def _strip_nodes(nodes: Any, *, types: bool) -> None:
                 _strip_graph(attribute.g, types=types)
 
 
-def check_unchanged(result: Result, reason: str) -> None:
+def check_unchanged(pipeline: str, before: Model, result: Result, reason: str) -> None:
     rewrites = [f"{r.name}: {w.site} {w.note}" for r in result.records for w in r.rewrites]
     assert not result.changes, f"should be unchanged, but: {rewrites}"
+    assert reason, "'EXPECT-UNCHANGED:' must give the reason" + _reasons(result)
     given = [r.reason for record in result.records for r in record.rejections]
-    assert not reason or any(reason in g for g in given), f"no pass said {reason!r}{_reasons(result)}"
+    given += _near_misses(pipeline, before)
+    if reason.startswith("("):
+        assert not given, f"a reason was reported, write part of it: {given}"
+    else:
+        assert any(reason in g for g in given), f"nothing said {reason!r}; reasons given: {given or 'none'}"
+
+
+def _near_misses(pipeline: str, before: Model) -> list[str]:
+    """Where a fusion nearly matches the untouched model."""
+    fusions = [p for p in Pipeline.parse(pipeline).passes() if isinstance(p, Fusion)]
+    misses = [miss for fusion in fusions for miss in explain(fusion, before).near_misses]
+    return [f"found {miss.found}, expected {miss.expected}" for miss in misses]
 
 
 def _reasons(result: Result) -> str:

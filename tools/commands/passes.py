@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,6 +21,7 @@ def list_command(plugin: Plugin = None, as_json: Json = False) -> None:
 
     from fuseline.engine.pipeline import Pipeline, ready_pipelines
     from fuseline.engine.registry import registry
+    from fuseline.tools.catalogue import describe
 
     for path in plugin or ():
         registry.load_plugin(path)
@@ -30,7 +29,7 @@ def list_command(plugin: Plugin = None, as_json: Json = False) -> None:
     if as_json:
         print_json(
             {
-                "passes": [_describe(p) for p in registry],
+                "passes": [describe(p) for p in registry],
                 "pipelines": {
                     n: {"description": p.description, "text": str(p)} for n, p in pipelines.items()
                 },
@@ -55,6 +54,7 @@ def show_command(
     """Show a pass with its options, phase and provider, or a ready pipeline's YAML."""
     from fuseline.engine.pipeline import Pipeline, ready_pipelines
     from fuseline.engine.registry import registry
+    from fuseline.tools.catalogue import describe
 
     for path in plugin or ():
         registry.load_plugin(path)
@@ -62,40 +62,17 @@ def show_command(
         pipeline = Pipeline.from_yaml(ready_pipelines()[name])
         print_json({"name": name, "text": str(pipeline)}) if as_json else console.print(pipeline.to_yaml())
         return
-    described = _describe(registry[name])
+    described = describe(registry[name])
     if as_json:
         print_json(described)
         return
     console.print(f"[bold]{described['name']}[/bold]  ({described['provider']})")
     console.print(described["doc"], markup=False)
-    for key in ("phase", "requires", "ensures", "counterpart"):
+    for key in ("phase", "requires", "forbids", "ensures", "invalidates", "counterpart"):
         if described[key]:
             value = described[key]
             console.print(f"{key}: {', '.join(value) if isinstance(value, list) else value}")
     for option in described["options"]:
-        console.print(f"option {option['name']}: {option['type']} = {option['default']!r}", markup=False)
-
-
-def _describe(pass_: type[Any]) -> dict[str, Any]:
-    from fuseline.engine import options
-    from fuseline.engine.registry import registry
-
-    types = options.field_types(pass_)
-    return {
-        "name": pass_.name,
-        "summary": pass_.summary(),
-        "doc": inspect.getdoc(pass_),
-        "phase": pass_.phase,
-        "requires": list(pass_.requires),
-        "ensures": list(pass_.ensures),
-        "counterpart": pass_.counterpart,
-        "provider": registry.provider(pass_.name),
-        "options": [
-            {
-                "name": options.kebab(f.name),
-                "type": getattr(types[f.name], "__name__", str(types[f.name])),
-                "default": None if f.default is dataclasses.MISSING else f.default,
-            }
-            for f in dataclasses.fields(pass_)
-        ],
-    }
+        kind = " or ".join(map(str, option["choices"])) or option["type"]
+        text = f"  {option['help']}" if option["help"] else ""
+        console.print(f"option {option['name']}: {kind} = {option['default']!r}{text}", markup=False)

@@ -1,0 +1,28 @@
+"""What every pass owes: a golden file of its name. The collector holds that unchanged cases give reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fuseline.engine.registry import registry
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ELSEWHERE = {
+    # What these work on is more than a graph's text can say.
+    "drop-loss": "the exporter's facts",
+    "keep-backward": "a differentiated graph with its facts",
+    "keep-forward": "a differentiated graph with its facts",
+    "mask-padding-gradient": "the exporter's fact of padding rows",
+    "recompute": "a memory plan",
+    "scale-salient": "a calibration table",
+}
+OWN = sorted(p.name for p in registry if p.__module__.startswith("fuseline.passes."))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_pass_has_a_golden_file(name: str) -> None:
+    stem = name.replace("-", "_")
+    has = any(GOLDEN.glob(f"{stem}.onnxtxt"))
+    assert has != (name in ELSEWHERE), f"write tests/golden/{stem}.onnxtxt, or take it off the list"
