@@ -139,7 +139,7 @@ class Verifier:
 
     def _run(self, model: Model) -> list[dict[str, Any]]:
         running = isolated.session(model)
-        results = []
+        results: list[dict[str, Any]] = []
         for wanted in self._sets:
             if ends_on(model, wanted.feeds):
                 results.append({})
