@@ -51,6 +51,9 @@ class _Walk:
                     self._update(value, dtype, dims)
 
     def _update(self, value: ir.Value, dtype: ir.DataType | None, dims: Dims | None) -> None:
+        if value.type is not None and not isinstance(value.type, ir.TensorType):
+            # A sequence or an optional value has no shape of its own.
+            return
         new_type = dtype is not None and value.type is None
         old = dims_of(value)
         merged = self._merge(value, old, dims)

@@ -36,6 +36,12 @@ FOUND = {
         g (float[unk__86,2,2,unk__38] x) => (float[a,b,c,d] y)
         { p = AveragePool<kernel_shape = [2, 2]>(x) y = Elu(p) }""",
     ),
+    "a sequence, which has no shape": (
+        "infer-shapes,infer-shapes",
+        """<ir_version: 8, opset_import: ["" : 16]>
+        g (float[N,2] x) => (float[N,2] y) <int64 first = {0}>
+        { s = SequenceConstruct(x, x) t = Identity(s) n = SequenceAt(t, first) y = Neg(n) }""",
+    ),
     "an RMS norm of 64-bit floats without a scale": (
         "inference-O2",
         """<ir_version: 8, opset_import: ["" : 10]>

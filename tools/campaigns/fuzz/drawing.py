@@ -281,8 +281,8 @@ class Drawing:
             inferred = self._infer(node, inputs)
             types = [t for t, _ in inferred] if types is None else types
             shapes = [s for _, s in inferred] if shapes is None else shapes
-        if any(int(np.prod(s)) > ELEMENT_LIMIT for s in shapes):
-            raise Unfit("too large")
+        if any(int(np.prod(s)) > ELEMENT_LIMIT or min(s, default=0) < 0 for s in shapes):
+            raise Unfit("too large, or smaller than nothing")
         self.nodes.append(node)
         made = [Value(n, t, tuple(s)) for n, t, s in zip(results, types, shapes, strict=True)]
         self.values.extend(made)
