@@ -41,8 +41,10 @@ class _Grid(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scaled: Tensor, least: float, most: float) -> Tensor:
-        ctx.save_for_backward((scaled >= least) & (scaled <= most))
-        return torch.clamp(torch.round(scaled), least, most)
+        rounded = torch.round(scaled)
+        # As FakeQuant has it: what rounds to an end of the grid is still inside.
+        ctx.save_for_backward((rounded >= least) & (rounded <= most))
+        return torch.clamp(rounded, least, most)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:

@@ -107,7 +107,8 @@ def test_gradients_of_scales_are_those_of_learned_steps() -> None:
     layer(x).sum().backward()
     scale = grid.input_log_scale.detach().exp()
     v = x.detach() / scale
-    step = torch.where(v < -128, -128.0, torch.where(v > 127, 127.0, torch.round(v) - v))
+    whole = torch.round(v)
+    step = torch.where(whole < -128, -128.0, torch.where(whole > 127, 127.0, whole - v))
     steps = grid.weight_log_scale.exp()
     weight = torch.clamp(torch.round(grid.weight / steps), -128, 127) * steps
     expected = (step @ weight.detach().T).sum() * scale
