@@ -48,6 +48,8 @@ MICROSOFT = (
     _ours("MultiHeadAttention", shape=rules_runtime.multi_head),
     _ours("RotaryEmbedding", shape=rules.same, cost=costs.per_element(3)),
     _ours("DynamicQuantizeMatMul", traits=Trait.ROUNDS, cost=costs.matmul),
+    _ours("FakeQuant", traits=Trait.ELEMENTWISE | _TRAINING, shape=rules.same, gradient=BUILT_IN,
+          cost=costs.per_element(4)),
     _ours("MatMulIntegerToFloat", cost=costs.matmul),
     _ours("MatMulNBits", cost=costs.matmul),
     _ours("QLinearAdd", traits=Trait.ELEMENTWISE, cost=costs.per_element(1)),

@@ -76,6 +76,8 @@ class Settings:
     precision: Precision = "fp32"
     #: Compare loss and gradients with torch's before a graph trains.
     check: bool = True
+    #: Layers round to grids, and the rounding has to get its gradient.
+    aware: bool = False
     cache: CompileCache = field(default_factory=lambda: CompileCache(None))
 
 
@@ -99,6 +101,8 @@ class Compiler:
             logger.warning("the native operators are not built; training on ONNX Runtime's own")
             chosen = "training-stock"
         self._pipeline = _with_precision(Pipeline.resolve(chosen), settings.precision)
+        if settings.aware:
+            self._pipeline = Pipeline((*_passes(_AWARE), *self._pipeline.stages))
 
     def runners(self, model: nn.Module, variant: Variant, threads: int) -> tuple[DirectRunner, ...]:
         """One runner, or two (forward, backward) for the split variants."""
@@ -204,6 +208,9 @@ class Compiler:
                 "model": describe(model),
             }
         )
+
+
+_AWARE = "lift-constants,resolve-cast-like,infer-shapes,eliminate-noop-cast,eliminate-identity,fake-quantize"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from fuseline import kernels
 from fuseline.engine.errors import FuselineError
+from fuseline.engine.pipeline import Pipeline
 from fuseline.tools.trainer.arguments import ADAMW
 from fuseline.tools.trainer.bridge import Bridge, Fallback, attach
 from fuseline.tools.trainer.cache import CompileCache
@@ -29,6 +30,13 @@ from fuseline.tools.trainer.whole_step import WholeStep, loss_obstacles, obstacl
 __all__ = ["Seq2SeqTrainer", "Trainer"]
 
 logger = logging.getLogger(__name__)
+
+#: From the graph that was trained to one of integer products.
+_TO_INTEGERS = (
+    "freeze-parameters,lift-constants,resolve-cast-like,infer-shapes,eliminate-noop-cast,eliminate-identity,"
+    "convert-fake-quantize,inference"
+)
+_SCALE_BATCHES = 8
 
 
 class _OnnxRuntime:
@@ -51,6 +59,7 @@ class _OnnxRuntime:
         cache_dir: str | os.PathLike[str] | None = None,
         check: bool = True,
         inference_with_ort: bool | None = None,
+        quantize: int | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """The stock arguments, and:
@@ -62,6 +71,8 @@ class _OnnxRuntime:
         - cache_dir: where compiled graphs are kept ("off": nowhere)
         - check: hold loss and gradients against torch's on the first batch, before a graph trains
         - inference_with_ort: a word of ORTTrainer; evaluation always runs on ONNX Runtime
+        - quantize: the linear layers are trained on grids of so many bits, with learned scales; `save_onnx`
+          then writes an integer graph. {"bits": 8, "exclude": […]} leaves layers out by name
         """
         self._choices: dict[str, Any] = {
             "pipeline": pipeline,
@@ -69,6 +80,7 @@ class _OnnxRuntime:
             "dump_dir": Path(dump_dir) if dump_dir is not None else None,
             "cache": CompileCache.at(cache_dir),
             "check": check,
+            "aware": quantize is not None,
         }
         _note_inference(inference_with_ort)
         if fallback not in ("torch", "error"):
@@ -76,6 +88,8 @@ class _OnnxRuntime:
         self._fallback: Fallback = fallback
         self._compiler: Compiler | None = None
         super().__init__(*args, **kwargs)
+        if quantize is not None:
+            self._make_aware({"bits": quantize} if isinstance(quantize, int) else dict(quantize))
         self.bridge = self._attach(self.model)
         self._whole_step: WholeStep | None = None
         if whole_step:
@@ -111,8 +125,25 @@ class _OnnxRuntime:
         target = Path(path)
         with self.bridge.detached():
             model = self.compiler.inference(self.bridge.model)
+        if self._choices["aware"]:
+            model = Pipeline.parse(_TO_INTEGERS).run(model).model
         model.save(target)
         return target
+
+    def _make_aware(self, settings: dict[str, Any]) -> None:
+        """Scales begin with what the layers see on a few batches of the training data."""
+        from fuseline.tools.quantizer.aware import make_aware
+
+        data, size = self.train_dataset, self.args.train_batch_size  # type: ignore[attr-defined]
+        if data is None:
+            raise FuselineError(
+                "training on grids takes its first scales from the training data: there is none"
+            )
+        labels = set(self.label_names or ("labels",))  # type: ignore[attr-defined]
+        starts = range(0, min(len(data), _SCALE_BATCHES * size), size)
+        made = (self.data_collator([data[i] for i in range(s, min(s + size, len(data)))]) for s in starts)  # type: ignore[attr-defined]
+        fed = ({k: v for k, v in batch.items() if k not in labels} for batch in made)
+        make_aware(self.model, fed, **settings)
 
     # -- where the stock trainer meets the graph
 
