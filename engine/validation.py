@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from fuseline.engine.errors import FuselineError, ModelError, did_you_mean
 from fuseline.engine.nodes import is_standard, read_by, root_of
+from fuseline.engine.operators import lookup
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
@@ -58,6 +59,8 @@ def _check_operators(model: Model, source: str) -> None:
         if node.domain not in ("", "ai.onnx") or (node.domain, node.op_type) in functions:
             continue
         if not onnx.defs.has(node.op_type):
+            if lookup("", node.op_type) is not None:
+                continue  # ONNX Runtime keeps some operators of its own in the standard domain
             raise ModelError(
                 f"{source}: node {node.name!r} has the unknown operator {node.op_type!r}",
                 hint=did_you_mean(node.op_type, _standard_operators()) or "custom operators need a domain",

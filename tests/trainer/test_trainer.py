@@ -162,6 +162,7 @@ def test_search_exports_once(whole_step: bool, folder: Path) -> None:
         pipeline=PIPELINE,
         cache_dir=str(folder / "cache"),
         whole_step=whole_step,
+        check=False,
     )
     tried: dict[float, float] = {}
 
