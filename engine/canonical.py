@@ -21,10 +21,11 @@ from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo, Snapshot
 from fuseline.engine.graph_text import attributes_text, tensor_text
 from fuseline.engine.model import Model
 
-__all__ = ["canonical_text", "local_lines", "without_details"]
+__all__ = ["canonical_text", "local_lines", "with_plain_constants", "without_details"]
 
 _MADE = re.compile(r"^(\s*)(%\d+(?:, (?:%\d+|_))*|_(?:, (?:%\d+|_))*) = ([^(]+)\(")
 _VALUE = re.compile(r"%\d+")
+_CONSTANT = re.compile(r"^\s*(%\d+) = Constant\(\) \{value=(.*?)\}(?:\t.*)?$")
 
 
 def canonical_text(model: Model) -> str:
@@ -42,6 +43,26 @@ def canonical_text(model: Model) -> str:
 def without_details(text: str) -> str:
     """The text without the types of values inside the graph."""
     return "\n".join(line.split("\t")[0] for line in text.splitlines())
+
+
+def with_plain_constants(text: str) -> str:
+    """The text with every constant written where it is used, be it a node or an initializer."""
+    shown: dict[str, str] = {}
+    numbers = count()
+    lines = []
+
+    def renamed(found: re.Match[str]) -> str:
+        if found[0] not in shown:
+            shown[found[0]] = f"%{next(numbers)}"
+        return shown[found[0]]
+
+    for line in text.splitlines():
+        constant = _CONSTANT.match(line)
+        if constant is not None:
+            shown[constant[1]] = constant[2]
+        else:
+            lines.append(_VALUE.sub(renamed, line))
+    return "\n".join(lines) + "\n"
 
 
 def local_lines(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-from fuseline.engine.canonical import canonical_text, local_lines, without_details
+from fuseline.engine.canonical import canonical_text, local_lines, with_plain_constants, without_details
 from fuseline.engine.model import Model
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20]>\n'
@@ -60,3 +60,12 @@ def test_a_local_line_knows_its_neighbours_only() -> None:
     was, now = (local_lines(without_details(text(body))) for body in (PLAIN, longer))
     assert set(was) - set(now) == {"Neg(x)"}
     assert set(now) - set(was) == {"Exp(x)", "Neg(‹Exp›)"}
+
+
+def test_a_constant_may_be_a_node_or_an_initializer() -> None:
+    made = "c = Constant <value = float[2] {1, 2}> ()"
+    node = f"g (float[2] x) => (float[2] y) {{ {made} z = Neg(x) y = Add(z, c) }}"
+    weight = "g (float[2] x) => (float[2] y) <float[2] c = {1, 2}> { z = Neg(x) y = Add(z, c) }"
+    assert text(node) != text(weight)
+    assert with_plain_constants(text(node)) == with_plain_constants(text(weight))
+    assert with_plain_constants(text(node)) != with_plain_constants(text(weight.replace("2}", "3}")))

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fuseline.engine.canonical import local_lines, without_details
+from fuseline.engine.canonical import local_lines, with_plain_constants, without_details
 from fuseline.tools.campaigns import replay_cases
 from fuseline.tools.campaigns.replay_cases import Case
 from fuseline.tools.console import console
@@ -46,17 +46,18 @@ def compare(folder: Path, into: Path, wanted: re.Pattern[str], processes: int) -
 
 def differing(recorded: Sequence[Case], folder: Path, into: Path, *, details: bool) -> list[Case]:
     """The cases whose graph is another one now."""
+    return [c for c in recorded if _shown(c, folder, details) != _shown(c, into, details)]
 
-    def shown(case: Case, where: Path) -> str:
-        return case.read(where) if details else without_details(case.read(where))
 
-    return [case for case in recorded if shown(case, folder) != shown(case, into)]
+def _shown(case: Case, folder: Path, details: bool) -> str:
+    """A constant is the same as a node and as an initializer: either computes nothing."""
+    text = with_plain_constants(case.read(folder))
+    return text if details else without_details(text)
 
 
 def explanation(case: Case, folder: Path, into: Path, *, details: bool) -> list[str]:
     """The lines that went and those that came, operators in place of numbers."""
-    texts = [case.read(where) for where in (folder, into)]
-    was, now = (local_lines(text if details else without_details(text)) for text in texts)
+    was, now = (local_lines(_shown(case, where, details)) for where in (folder, into))
     lost, gained = Counter(was) - Counter(now), Counter(now) - Counter(was)
     found = [f"- {line}" for line in lost.elements()] + [f"+ {line}" for line in gained.elements()]
     return found or ["only the connections differ"]
