@@ -14,8 +14,12 @@ __all__ = ["check_content"]
 _LOOKED_INTO = 1 << 16
 
 
-def check_content(ir_model: ir.Model, source: str) -> None:
-    """Raise a ModelError on the first fault. Later ones would end in onnx's own code, some in an abort."""
+def check_content(ir_model: ir.Model, source: str) -> list[ir.ExternalTensor]:
+    """Raise a ModelError on the first fault. Later ones would end in onnx's own code, some in an abort.
+
+    Gives the tensors that lie in other files, which were not looked into.
+    """
+    tensors = list(_initializers(ir_model))
     for root in (ir_model.graph, *(f.graph for f in ir_model.functions.values())):
         _check_text((v.name for v in (*root.inputs, *root.outputs)), source)
         for node in root.all_nodes():
@@ -23,8 +27,15 @@ def check_content(ir_model: ir.Model, source: str) -> None:
             _check_text((v.name for v in (*node.inputs, *node.outputs) if v is not None), source)
             for attribute in node.attributes.values():
                 _check_attribute(node, attribute, source)
-    for tensor in _initializers(ir_model):
-        _check_tensor(tensor, source)
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                    # Not as_tensor(), which asks the tensor for its size and so fails by itself.
+                    tensors.append(attribute.value)
+    # By class, since isinstance asks onnx_ir's protocols one attribute at a time.
+    external = [tensor for tensor in tensors if tensor.__class__ is ir.ExternalTensor]
+    for tensor in tensors:
+        if tensor.__class__ is not ir.ExternalTensor:
+            _check_tensor(tensor, source)
+    return external
 
 
 def _check_text(names: Iterable[str | None], source: str) -> None:
@@ -37,9 +48,6 @@ def _check_text(names: Iterable[str | None], source: str) -> None:
 def _check_attribute(node: ir.Node, attribute: ir.Attr, source: str) -> None:
     if attribute.type == ir.AttributeType.UNDEFINED:
         raise ModelError(f"{source}: attribute {attribute.name!r} of node {node.name!r} has no type")
-    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-        # Not as_tensor(), which asks the tensor for its size and so fails by itself.
-        _check_tensor(attribute.value, source)
 
 
 def _initializers(ir_model: ir.Model) -> Iterator[ir.TensorProtocol]:
@@ -51,9 +59,7 @@ def _initializers(ir_model: ir.Model) -> Iterator[ir.TensorProtocol]:
 
 def _check_tensor(tensor: ir.TensorProtocol, source: str) -> None:
     try:
-        if tensor.dtype == ir.DataType.STRING or isinstance(tensor, ir.ExternalTensor):
-            return
-        if tensor.nbytes <= _LOOKED_INTO:
+        if tensor.dtype != ir.DataType.STRING and tensor.nbytes <= _LOOKED_INTO:
             tensor.numpy()
     except Exception as error:  # onnx_ir and numpy raise several types
         raise ModelError(

@@ -35,7 +35,6 @@ def load(path: str | os.PathLike[str]) -> Model:
     path = Path(path)
     with collector_paused():
         ir_model = _parse(path)
-        _check_external_files(ir_model, path)
         model = Model.from_ir(ir_model)
         validate(model, source=str(path))
     return model
@@ -66,8 +65,9 @@ def _parse(path: Path) -> ir.Model:
         ir_model = ir.from_proto(proto)
     except Exception as error:  # onnx_ir raises many types for broken graphs
         raise ModelError(f"{path}: the graph cannot be read: {root_cause(error)}") from error
-    check_content(ir_model, str(path))
-    ir.external_data.set_base_dir(ir_model.graph, str(path.parent))
+    for tensor in (external := check_content(ir_model, str(path))):
+        tensor.base_dir = str(path.parent)
+    _check_external_files(external, path)
     return ir_model
 
 
@@ -83,10 +83,10 @@ def read_text(path: Path, what: str) -> str:
         ) from error
 
 
-def _check_external_files(ir_model: ir.Model, path: Path) -> None:
+def _check_external_files(tensors: list[ir.ExternalTensor], path: Path) -> None:
     folder = path.parent.resolve()
     checked: set[str] = set()
-    for tensor in _external_tensors(ir_model):
+    for tensor in tensors:
         location = str(tensor.location)
         target = (folder / location).resolve()
         if not target.is_relative_to(folder):
@@ -107,13 +107,6 @@ def _check_external_files(ir_model: ir.Model, path: Path) -> None:
                 f"which has {target.stat().st_size:,}",
                 hint="the external file is cut short; download it again",
             )
-
-
-def _external_tensors(ir_model: ir.Model) -> Iterator[ir.ExternalTensor]:
-    for graph in ir_model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                yield value.const_value
 
 
 def weight_bytes(ir_model: ir.Model) -> int:

@@ -197,12 +197,12 @@ class PassManager:
             ) from error
         record.seconds = time.perf_counter() - started
         record.statistics = dict(rewriter.statistics)
-        record.nodes_after = _count(model)
-        self._check_claim(record)
+        record.nodes_after = _count(model) if self._check_claim(record) else record.nodes_before
         model.undo(*step.pass_.invalidates)
         model.establish(*step.pass_.ensures)
 
-    def _check_claim(self, record: PassRecord) -> None:
+    def _check_claim(self, record: PassRecord) -> bool:
+        """Whether the pass changed the graph, which it must have said."""
         fingerprint = self._model.fingerprint()
         really = fingerprint != self._fingerprint
         if really:
@@ -212,6 +212,7 @@ class PassManager:
             raise PassError(f"pass {record.name!r} changed the graph but reported no change")
         if record.changes and not really:
             raise PassError(f"pass {record.name!r} reported {record.changes} changes but changed nothing")
+        return really
 
     def _tell(self, event: Callable[[Observer], None]) -> None:
         for observer in self.observers:

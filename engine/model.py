@@ -212,8 +212,8 @@ class Model:
 def _nested(graph: ir.Graph) -> Iterator[ir.Graph]:
     # Every pass asks for all graphs, so this looks at attributes no closer than it must.
     for node in graph:
-        for attribute in node.attributes.data.values():
-            value = attribute.value
+        for attribute in node._attributes.data.values():
+            value = attribute._value
             if value.__class__ is ir.Graph:
                 yield value
                 yield from _nested(value)

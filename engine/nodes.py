@@ -53,11 +53,11 @@ def nodes_of(model: Model, *op_types: str) -> Iterator[ir.Node]:
 
 def _nodes_in(graph: ir.Graph, op_types: tuple[str, ...]) -> Iterator[ir.Node]:
     for node in graph:
-        if node.op_type in op_types and node.domain in STANDARD_DOMAINS:
+        if node._op_type in op_types and node._domain in STANDARD_DOMAINS:
             yield node
-        for attribute in node.attributes.data.values():
-            if attribute.value.__class__ is ir.Graph:
-                yield from _nodes_in(attribute.value, op_types)
+        for attribute in node._attributes.data.values():
+            if attribute._value.__class__ is ir.Graph:
+                yield from _nodes_in(attribute._value, op_types)
 
 
 def function_graphs(model: Model) -> set[ir.Graph]:
@@ -68,7 +68,7 @@ def function_graphs(model: Model) -> set[ir.Graph]:
 
 def has_references(node: ir.Node) -> bool:
     """Whether an attribute is a function's parameter, so that its value is not known here."""
-    return any(a.is_ref() for a in node.attributes.values())
+    return any(a._ref_attr_name is not None for a in node._attributes.data.values())
 
 
 def root_of(model: Model, graph: ir.Graph) -> ir.Graph:

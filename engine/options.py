@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 import typing
@@ -19,6 +20,7 @@ def kebab(name: str) -> str:
     return name.replace("_", "-")
 
 
+@functools.cache
 def field_types(owner: type[Any]) -> dict[str, Any]:
     """Option name (as a Python identifier) → type."""
     hints = typing.get_type_hints(owner)

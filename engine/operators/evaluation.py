@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from fuseline.engine.nodes import attribute
 from fuseline.engine.shapes.dims import taken
 
 __all__ = [
@@ -209,7 +210,7 @@ def expand(o: Operands) -> Made:
 
 
 def constant_of_shape(o: Operands) -> Made:
-    value = o.node.attributes.get_tensor("value")
+    value = attribute(o.node, "value", None)
     element = value.numpy().reshape(()) if value is not None else np.zeros((), np.float32)
     return np.broadcast_to(element, tuple(int(i) for i in o[0]))
 

@@ -52,7 +52,7 @@ def dims_of(value: ir.Value | None) -> Dims | None:
     """
     shape = value.shape if value is not None else None
     # A sequence is written with the shape of its elements, and has none itself.
-    if shape is None or value is None or isinstance(value.type, ir.SequenceType):
+    if shape is None or value is None or value.type.__class__ is ir.SequenceType:
         return None
     found: Dims = tuple([(d if d >= 0 else None) if isinstance(d, int) else _meant(d.value) for d in shape])
     return _named(value, found) if None in found and value.is_graph_input() else found

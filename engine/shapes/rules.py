@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from fuseline.engine.nodes import attribute
 from fuseline.engine.shapes import dims
 from fuseline.engine.shapes.dims import Dim, Dims
 from fuseline.engine.shapes.site import Site, Typing
@@ -190,7 +191,7 @@ def expand(site: Site) -> list[Typing]:
 
 
 def constant_of_shape(site: Site) -> list[Typing]:
-    value = site.node.attributes.get_tensor("value")
+    value = attribute(site.node, "value", None)
     target = site.values[site.value(0)]
     return [(value.dtype if value is not None else ir.DataType.FLOAT, target.items if target else None)]
 

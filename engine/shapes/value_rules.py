@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from fuseline.engine.nodes import is_op
+from fuseline.engine.nodes import attribute, is_op
 from fuseline.engine.shapes import dims
 from fuseline.engine.shapes.dims import Dim
 from fuseline.engine.shapes.known import INTEGERS, Known
@@ -126,7 +126,7 @@ def constant_of_shape(values: ShapeValues, node: ir.Node) -> Known | None:
     shape = values.numbers(node.inputs[0])
     if shape is None or len(shape) > 1:
         return None
-    count, value = shape[0] if shape else 1, node.attributes.get_tensor("value")
+    count, value = shape[0] if shape else 1, attribute(node, "value", None)
     if count > LARGEST or value is None or value.dtype not in INTEGERS:
         return None
     return Known((int(value.numpy().reshape(-1)[0]),) * count, len(shape), value.dtype)
