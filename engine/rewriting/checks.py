@@ -7,15 +7,17 @@ import onnx_ir as ir
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import STANDARD_DOMAINS, has_references, opset_at, root_of
-from fuseline.engine.operators import record
+from fuseline.engine.operators import Operator, record
 from fuseline.engine.operators.signatures import Signature, fault, is_known, signature, similar
 from fuseline.engine.rewriting.forms import Inexpressible
 from fuseline.engine.shapes.dims import Dims, dims_of
+from fuseline.engine.shapes.element_types import element_type
 from fuseline.engine.shapes.inference import infer
 from fuseline.engine.shapes.values import ShapeValues
 
-# Without arithmetic on the CPU: such a model is made for another device, or its type is not known yet.
-_ELSEWHERE = (None, ir.DataType.BFLOAT16, ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2)
+# Without arithmetic on the CPU: such a model is made for another device.
+_ELSEWHERE = (ir.DataType.BFLOAT16, ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2)
+_COMMON = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 __all__ = ["check_node", "check_replacement", "import_domain"]
 
@@ -48,18 +50,28 @@ def check_node(model: Model, node: ir.Node, graph: ir.Graph) -> None:
     if wrong is not None:
         kind = Inexpressible if wrong.startswith("takes no ") else PassError
         raise kind(f"{name} {wrong}")
-    dtype = _computed_in(node, found)
     operator = record(node)
-    if operator is not None and dtype not in _ELSEWHERE and not operator.supports(dtype, opset=version):
-        raise Inexpressible(f"ONNX Runtime has no {name} for {dtype.name if dtype else 'it'}")
+    if operator is not None:
+        _check_type(model, node, found, operator, version)
 
 
-def _computed_in(node: ir.Node, found: Signature) -> ir.DataType | None:
-    """The element type that decides about the kernel: that of the first input which has a choice."""
+def _check_type(model: Model, node: ir.Node, found: Signature, operator: Operator, version: int) -> None:
+    value = _computed_in(node, found)
+    dtype = element_type(model, value)
+    if value is None or dtype in _ELSEWHERE:
+        return
+    if dtype is None and not all(operator.supports(d, opset=version) for d in _COMMON):
+        raise Inexpressible(f"the element type of {value.name!r} is not known: infer-shapes finds it")
+    if dtype is not None and not operator.supports(dtype, opset=version):
+        raise Inexpressible(f"ONNX Runtime has no {operator.qualified} for {dtype.name}")
+
+
+def _computed_in(node: ir.Node, found: Signature) -> ir.Value | None:
+    """The value whose element type decides about the kernel: the first input which has a choice."""
     for index, value in enumerate(node.inputs):
         port = found.input(index)
         if port is not None and (port.dtypes is None or len(port.dtypes) > 1):
-            return value.dtype if value is not None else None
+            return value
     return None
 
 

@@ -6,9 +6,17 @@ import onnx_ir as ir
 
 from fuseline.engine.shapes.dims import Dims
 from fuseline.engine.shapes.rules import broadcast
-from fuseline.engine.shapes.site import Site, Typing
+from fuseline.engine.shapes.site import Rule, Site, Typing
 
-__all__ = ["attention", "batch_norm_internal", "embedding", "fused_matmul", "multi_head", "skip_norm"]
+__all__ = [
+    "attention",
+    "batch_norm_internal",
+    "embedding",
+    "fused_matmul",
+    "multi_head",
+    "skip_norm",
+    "typed_like",
+]
 
 
 def skip_norm(site: Site) -> list[Typing]:
@@ -20,6 +28,11 @@ def skip_norm(site: Site) -> list[Typing]:
         (ir.DataType.FLOAT, statistics),
         (site.dtype(), dims),
     ]
+
+
+def typed_like(index: int) -> Rule:
+    """A result of the element type that an input has; nothing is said of its shape."""
+    return lambda site: [(site.dtype(index), None)]
 
 
 def fused_matmul(site: Site) -> list[Typing]:

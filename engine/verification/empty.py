@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
+import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import normal_domain
 
-__all__ = ["ENDS_ON_EMPTY", "ends_on", "is_empty"]
+__all__ = ["ends_on", "is_empty"]
 
-ENDS_ON_EMPTY = frozenset({("com.microsoft", "MultiHeadAttention")})
-"""Operators whose kernels divide by a size: without a batch or a query they end the process."""
+_NEVER = frozenset({("com.microsoft", "MultiHeadAttention")})
+"""Their kernels divide by a size: without a batch or a query they end the process."""
+_NOT_IN_HALF = frozenset({("", "LayerNormalization")})
+"""In float16 the runtime expands them, and the Reshape inside refuses what is empty."""
 
 
 def is_empty(feeds: Mapping[str, npt.NDArray[Any]]) -> bool:
@@ -21,5 +25,12 @@ def is_empty(feeds: Mapping[str, npt.NDArray[Any]]) -> bool:
 
 
 def ends_on(model: Model, feeds: Mapping[str, npt.NDArray[Any]]) -> bool:
-    """Whether running the model on these inputs would end the process by a fault that is not the model's."""
-    return is_empty(feeds) and any((n.domain, n.op_type) in ENDS_ON_EMPTY for n in model.nodes())
+    """Whether the model cannot run on these inputs for a reason that is the runtime's and not the model's."""
+    return is_empty(feeds) and any(_fragile(n) for n in model.nodes())
+
+
+def _fragile(node: ir.Node) -> bool:
+    operator = (normal_domain(node.domain), node.op_type)
+    if operator in _NOT_IN_HALF:
+        return node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.FLOAT16
+    return operator in _NEVER

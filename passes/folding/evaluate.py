@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from fuseline.engine import runtime
 from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
 from fuseline.engine.operators import record
-from fuseline.engine.operators.evaluation import Operands
+from fuseline.engine.operators.evaluation import Made, Operands
 
 __all__ = ["evaluate"]
 
@@ -25,11 +25,19 @@ def evaluate(model: Model, node: ir.Node, inputs: Sequence[Array | None], opset:
     operator = record(node)
     rule = operator.evaluate if operator is not None else None
     if rule is not None and all(a is None or a.dtype.kind in "fiub" for a in inputs):
-        with np.errstate(all="ignore"):
-            made = rule(Operands(node, inputs, opset))
+        made = _by_rule(rule, Operands(node, inputs, opset))
         if made is not None:
             return made if isinstance(made, list) else [made]
     return _run(model, node, inputs)
+
+
+def _by_rule(rule: Callable[[Operands], Made], operands: Operands) -> Made:
+    try:
+        with np.errstate(all="ignore"):
+            return rule(operands)
+    except (ValueError, IndexError, TypeError):
+        # Sizes that do not fit together: such a node fails where it is run, and perhaps it never is.
+        return None
 
 
 def _run(model: Model, node: ir.Node, inputs: Sequence[Array | None]) -> list[Array] | None:

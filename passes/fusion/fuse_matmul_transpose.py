@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.heads import permutation
 
 __all__ = ["FuseMatmulTranspose"]
@@ -24,10 +27,15 @@ class FuseMatmulTranspose(Fusion):
         )
         return op.one_of(op.MatMul(left, right), op.MatMul(a, right), op.MatMul(left, b))
 
-    def check(self, context: Context) -> str | None:
+    def check(self, a: ir.Value, b: ir.Value, context: Context) -> str | None:
         for label in ("left", "right"):
             if context.has(label) and not _swaps_last(context.node(label).outputs[0]):
                 return f"{context.node(label).name!r} does not swap just the last two axes"
+        if context.has("left") and not _same_batch(a, b):
+            return (
+                f"{a.name!r} may have an empty batch where {b.name!r} has another, and with its left side "
+                f"transposed FusedMatMul refuses that"
+            )
         return None
 
     def replace(self, op: Builder, a: ir.Value, b: ir.Value, context: Context) -> ir.Value:
@@ -46,3 +54,12 @@ def _swaps_last(value: ir.Value) -> bool:
         return False
     rank = len(perm)
     return perm == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _same_batch(a: ir.Value, b: ir.Value) -> bool:
+    """Whether each size in front of the last two is a number on the left, or the right side has it too."""
+    left, right = dims_of(a), dims_of(b)
+    if left is None or right is None:
+        return False
+    sizes = zip_longest(reversed(left[:-2]), reversed(right[:-2]), fillvalue=1)
+    return all(x == y or (isinstance(x, int) and x > 0) for x, y in sizes)

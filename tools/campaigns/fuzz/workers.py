@@ -15,8 +15,9 @@ from fuseline.tools.campaigns.fuzz.judge import Verdict
 
 __all__ = ["Pool"]
 
-# Cases are small; what takes this long does not end.
-_PATIENCE = 60.0
+# Cases are small; what takes this long does not end. The runtime itself hangs on a few.
+_PATIENCE = {"original": 5.0}
+_OTHER_PATIENCE = 60.0
 
 Work = Callable[[Any, Callable[[str], None]], Any]
 
@@ -70,7 +71,7 @@ class _Worker:
                 self.stage, self.since = content, time.monotonic()
         except (EOFError, ConnectionResetError):
             return self._died("crash")
-        if time.monotonic() - self.since > _PATIENCE:
+        if time.monotonic() - self.since > _PATIENCE.get(self.stage, _OTHER_PATIENCE):
             self._process.kill()
             return self._died("hang")
         return None

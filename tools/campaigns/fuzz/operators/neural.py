@@ -68,7 +68,8 @@ def convolution(g: Drawing, x: Value, op: str = "Conv") -> Value:
     weight_shape = (width * group, channels // group) if op == "Conv" else (channels, width)
     weight = (
         g.fresh(x.dtype, (*weight_shape, *kernel))
-        if g.maybe(0.2)
+        # A kernel of no size, which a free one could get, the runtime never ends with.
+        if g.maybe(0.2) and not set(kernel) & set(SYMBOLS.values())
         else _weight(g, x, (*weight_shape, *kernel))
     )
     bias = [_weight(g, x, (width * group,))] if g.maybe(0.5) else []
