@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import onnx_ir as ir
 
 from fuseline.engine.authoring import blamed, defined_at
-from fuseline.engine.constants import is_constant
+from fuseline.engine.constants import constant
 from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import normal_domain, rank_of, read_by
@@ -258,15 +258,13 @@ def _raised_rank(match: Match, model: Model) -> str | None:
         operator = record(node)
         if operator is None or not operator.has(Trait.ELEMENTWISE) or len(node.inputs) < 2:
             continue
-        ranks = [_rank(model, v) for v in node.inputs if v is not None]
         for value in node.inputs:
-            shape = value.shape if value is not None else None
-            if not shape or any(d != 1 for d in shape) or not is_constant(model, value):
+            array = constant(model, value, at_most=1)
+            if array is None or array.size != 1 or array.ndim == 0:
                 continue
-            others = list(ranks)
-            others.remove(len(shape))
-            if others and (None in others or max(r for r in others if r is not None) < len(shape)):
-                return f"the constant of one element has {len(shape)} axes, and may give the result more"
+            others = [_rank(model, v) for v in node.inputs if v is not None and v is not value]
+            if others and (None in others or max(r for r in others if r is not None) < array.ndim):
+                return f"the constant of one element has {array.ndim} axes, and may give the result more"
     return None
 
 

@@ -50,6 +50,8 @@ def check_node(model: Model, node: ir.Node, graph: ir.Graph) -> None:
     if wrong is not None:
         kind = Inexpressible if wrong.startswith("takes no ") else PassError
         raise kind(f"{name} {wrong}")
+    if node.domain not in STANDARD_DOMAINS and node.attributes.get_float("epsilon", 0.0) < 0:
+        raise Inexpressible(f"{name} takes no negative epsilon")
     operator = record(node)
     if operator is not None:
         _check_type(model, node, found, operator, version)

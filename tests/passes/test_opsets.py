@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -44,11 +46,25 @@ FED = {
 
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("name", FED)
-def test_what_is_written_loads_in_any_opset(name: str, opset: int) -> None:
+def test_what_is_written_loads_in_any_opset(name: str, opset: int, tmp_path: Path) -> None:
     text, fed = FED[name]
     if name == "attention" and opset < 9:
         pytest.skip("Where is new in opset 9")
     model = Model.from_text(text.format(opset=opset))
     made = Pipeline.resolve("inference-O3").run(model).model
+    made.save(tmp_path / "made.onnx")
+    made = Model.load(tmp_path / "made.onnx")
     before, after = (session(m).run(None, fed)[0] for m in (model, made))
     np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-5)
+
+
+def test_a_norm_older_than_onnx_has_it_is_read_again(tmp_path: Path) -> None:
+    text = """<ir_version: 7, opset_import: ["" : 13]>
+    g (float[N,4] x) => (float[N,4] y) <float e = {1e-5}, float[4] w = {1, 2, 3, 4}> {
+        m = ReduceMean<axes=[-1]>(x)  c = Sub(x, m)  q = Mul(c, c)  v = ReduceMean<axes=[-1]>(q)
+        s = Add(v, e)  r = Sqrt(s)  n = Div(c, r)  y = Mul(n, w)
+    }"""
+    made = Pipeline.resolve("inference-O2").run(Model.from_text(text)).model
+    assert [n.op_type for n in made.nodes()] == ["LayerNormalization"]
+    made.save(tmp_path / "made.onnx")
+    assert [n.op_type for n in Model.load(tmp_path / "made.onnx").nodes()] == ["LayerNormalization"]

@@ -89,6 +89,10 @@ def judge(case: Case, announce: Callable[[str], None] = lambda _: None) -> Verdi
     fired = tuple(dict.fromkeys(r.name for r in result.records if r.changes))
     announce("transformed")
     transformed = result.model.to_proto().SerializeToString()
+    try:
+        _load(transformed)
+    except FuselineError as error:
+        return Verdict("error", f"what was written cannot be read: {error.message}", fired=fired)
     problem = _compare(model, original, expected, transformed)
     if problem is None:
         return Verdict("ok", fired=fired, sets=len(expected))
