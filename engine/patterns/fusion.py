@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import onnx_ir as ir
 
@@ -37,10 +37,19 @@ class Fusion(Pass):
     `context` (see Context). `check` returns None to accept, or the reason why not. Of overlapping matches
     the largest is taken, then the earliest. An intermediate result used outside the match is a reason to
     refuse, unless the pattern returns it as an output or marks it `_shared`.
+
+    The same for training is the class `FuseXTraining(FuseX, target="training")`, which says only what is made
+    in place of what: it is named `fuse-x-training`, runs before the gradient is built, and is the counterpart
+    of `fuse-x`.
     """
 
     produces: ClassVar[tuple[str, ...]] = ()
     """The operators this fusion makes; expectations count them."""
+
+    def __init_subclass__(cls, *, target: Literal["training"] | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if target is not None:
+            _retarget(cls, cls.__mro__[1], target)
 
     def match(self, op: Op, *captures: Any, **more: Any) -> Any:
         """The pattern."""
@@ -234,6 +243,18 @@ class _Sweep:
                 continue
             stack.extend(v.producer() for v in node.inputs if v is not None)
             self.rewriter.remove(node)
+
+
+def _retarget(twin: type[Pass], original: type[Pass], target: str) -> None:
+    """Make a fusion the one that does the same for another target, and let the original name it."""
+    if original.phase != "inference" or original.counterpart is not None:
+        taken = original.counterpart or f"it is for {original.phase!r}"
+        raise PassError(
+            f"{twin.__name__} is declared as {original.name!r} for {target}, which cannot be: {taken}",
+            hint="a fusion for inference has one twin for training",
+        )
+    twin.name, twin.phase, twin.counterpart = f"{original.name}-{target}", "pre-gradient", None
+    original.counterpart = twin.name
 
 
 def _used_elsewhere(match: Match) -> str | None:

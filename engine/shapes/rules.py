@@ -140,10 +140,21 @@ def reshaped(data: Dims | None, target: Dims, allow_zero: bool) -> Dims:
             wanted = data[index] if data is not None and index < len(data) else None
         made.append(wanted)
     if -1 in made:
-        rest = dims.product(d for d in made if d != -1)
-        total = dims.product(data) if data is not None else None
-        made[made.index(-1)] = dims.divide(total, rest)
+        made[made.index(-1)] = _left_over(data, [d for d in made if d != -1])
     return tuple(made)
+
+
+def _left_over(data: Dims | None, given: list[Dim]) -> Dim:
+    """What −1 stands for: the quotient of all elements and those given. Nothing can be 0 in the divisor,
+    since no runtime decides a −1 then; so whole dimensions cancel, however they are written."""
+    if data is None:
+        return None
+    rest = list(data)
+    for dim in tuple(given):
+        if dim is not None and dim in rest:
+            rest.remove(dim)
+            given.remove(dim)
+    return dims.divide(dims.product(rest), dims.product(given))
 
 
 def flatten(site: Site) -> list[Typing]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.analysis import Contents
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import function_graphs, has_references, is_op, nodes_of
+from fuseline.engine.nodes import has_references, is_op, nodes_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.bypass import bypass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.engine.shapes.dims import dims_of, equal
+from fuseline.engine.shapes.dims import Dims, dims_of, equal
 from fuseline.engine.shapes.output_dims import output_dims
-from fuseline.passes.folding.materialize import new_constant
 from fuseline.passes.folding.reshape_target import reshape_target
 
 __all__ = ["MergeReshapes"]
@@ -25,13 +23,14 @@ _LAYOUT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 class MergeReshapes(Pass):
     """Reshape(Reshape(x)) → Reshape(x), or x if they cancel; likewise Flatten, Squeeze and Unsqueeze
 
-    The result needs to be known, up to dimensions that a constant Reshape target can express.
+    The result needs to be known, up to dimensions that a constant Reshape target can express, or to differ
+    from x in axes of length 1 alone.
     """
 
     name = "merge-reshapes"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions, values = function_graphs(model), rewriter.analysis(Contents)
+        values = rewriter.analysis(Contents)
         for node in nodes_of(model, *_LAYOUT):
             inner = node.inputs[0].producer() if node.inputs[0] is not None else None
             if inner is None or not is_op(inner, *_LAYOUT) or has_references(node) or has_references(inner):
@@ -42,24 +41,47 @@ class MergeReshapes(Pass):
             if equal(dims_of(source), output_dims(values, node)):
                 bypass(rewriter, node, source, "reshapes cancel")
                 continue
-            target = _target(model, values, node, source)
-            if target is not None and rewriter.permit(node, "two reshapes"):
-                _merge(rewriter, inner, node, target, as_node=node.graph in in_functions)
+            form = _form(model, values, node, source)
+            if form is not None and rewriter.permit(node, "two reshapes"):
+                op = rewriter.builder(node)
+                merged = op.node(form[0], source, form[1])
+                rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
         return rewriter.changes
 
 
-def _target(model: Model, values: Contents, node: ir.Node, source: ir.Value) -> list[int] | None:
-    wanted = output_dims(values, node)
-    if wanted is not None:
-        return reshape_target(dims_of(source), wanted)
+def _form(model: Model, values: Contents, node: ir.Node, source: ir.Value) -> tuple[str, list[int]] | None:
+    """The one operator that does what the two do, and its target or axes."""
+    given, wanted = dims_of(source), output_dims(values, node)
+    if wanted is None:
+        target = _constant_target(model, node)
+        return ("Reshape", target) if target is not None else None
+    target = reshape_target(given, wanted)
+    if target is not None:
+        return "Reshape", target
+    if given is None:
+        return None
+    added, dropped = _added_ones(given, wanted), _added_ones(wanted, given)
+    if added is not None:
+        return "Unsqueeze", added
+    return ("Squeeze", dropped) if dropped is not None else None
+
+
+def _constant_target(model: Model, node: ir.Node) -> list[int] | None:
     if node.op_type != "Reshape" or bool(node.attributes.get_int("allowzero", 0)):
         return None
     given = constant(model, node.inputs[1], at_most=64)
     return [int(i) for i in given] if given is not None and (given != 0).all() else None
 
 
-def _merge(rewriter: Rewriter, inner: ir.Node, node: ir.Node, target: list[int], *, as_node: bool) -> None:
-    array = np.array(target, np.int64)
-    shape = new_constant(rewriter, node, "target", array, as_node=as_node)
-    new = ir.node("Reshape", [inner.inputs[0], shape])
-    rewriter.replace([inner, node], [new], [(node.outputs[0], new.outputs[0])])
+def _added_ones(few: Dims, many: Dims) -> list[int] | None:
+    """The axes of length 1 that `many` has beside all of `few`; None if it is not `few` with such axes."""
+    axes: list[int] = []
+    left = list(few)
+    for axis, dim in enumerate(many):
+        if left and dim is not None and dim == left[0]:
+            left.pop(0)
+        elif dim == 1:
+            axes.append(axis)
+        else:
+            return None
+    return axes if not left else None

@@ -1,27 +1,69 @@
-"""Attention, onto ONNX Runtime's kernel."""
+"""Attention."""
 
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 
-from fuseline.engine.patterns import Builder, Context
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.passes.fusion.fragments.attention import HEADS_LAST, AttentionFusion, total_scale
-from fuseline.passes.fusion.fragments.heads import SWAP, merged, projection
+from fuseline.passes.fusion.fragments.attention import (
+    HEADS_LAST,
+    check_attention,
+    keys_transposed,
+    masked,
+    scaled,
+    total_scale,
+    weights,
+)
+from fuseline.passes.fusion.fragments.dropout import dropout_inputs
+from fuseline.passes.fusion.fragments.heads import SWAP, heads_after, merged, projection
 from fuseline.passes.fusion.fragments.masks import Scores, mask_inputs
+from fuseline.passes.fusion.fragments.native import native, nothing
+from fuseline.passes.fusion.fragments.repeat import unrepeated
 
-__all__ = ["FuseAttention"]
+__all__ = ["FuseAttention", "FuseAttentionTraining"]
 
 _ABSORBING = -1e30  # added to a score, anything below leaves nothing of it
 
 
-class FuseAttention(AttentionFusion):
+class FuseAttention(Fusion):
     """Softmax(q·kᵀ·scale+bias+mask)·v → com.microsoft.MultiHeadAttention(q, k, v, mask, bias)"""
 
     name = "fuse-attention"
     phase = "inference"
-    counterpart = "fuse-attention-training"
     produces = ("MultiHeadAttention",)
+
+    def match(
+        self,
+        op: Op,
+        q: Term,
+        k: Term,
+        v: Term,
+        q_scale: Term,
+        k_scale: Term,
+        scale: Term,
+        divisor: Term,
+        q_divisor: Term,
+        mask: Term,
+        bias: Term,
+        keep: Term,
+        drop: Term,
+        lowest: Term,
+        visible: Term,
+        ratio: Term,
+        training: Term,
+        to_flat: Term,
+        from_flat: Term,
+        shape: Term,
+    ) -> Term:
+        keys = scaled(op, keys_transposed(op, k, to_flat, from_flat), k_scale)
+        scores = scaled(op, op.MatMul(scaled(op, q, q_scale, q_divisor), keys), scale, divisor)
+        scores = masked(op, scores, mask, bias, keep, drop, lowest)
+        y = op.MatMul(weights(op, scores, visible, ratio, training), v)
+        swapped = op.Transpose(y, perm=SWAP)
+        return op.one_of(op.Reshape(swapped, shape), swapped, y, pick="form")
 
     def check(
         self, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int, context: Context
@@ -42,7 +84,7 @@ class FuseAttention(AttentionFusion):
         lowest = context.scalar(captures.get("lowest"))
         if lowest is not None and _ABSORBING < lowest <= -1e4:
             return f"{lowest} in place of scores makes rows without any key alike, added to them it does not"
-        return super().check(q, k, v, layout, form, context)
+        return check_attention(context, q, k, v, layout, form)
 
     def replace(
         self,
@@ -87,6 +129,76 @@ class FuseAttention(AttentionFusion):
         return parted if form == 1 else op.Transpose(parted, perm=SWAP)
 
 
+class FuseAttentionTraining(FuseAttention, target="training"):
+    """Dropout(Softmax(q·kᵀ·scale+bias+mask))·v → fuseline.FusedAttention, grouped heads unrepeated
+
+    The mask gets no gradient; what is added to the scores and depends on a parameter goes in as bias.
+    """
+
+    produces = ("FusedAttention",)
+
+    def check(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int, context: Context
+    ) -> str | None:
+        captures = context.match.captures
+        replaced = [captures[name] for name in ("keep", "drop") if captures.get(name) is not None]
+        if replaced and captures.get("visible") is None:
+            if not 2 <= len(dims_of(replaced[0]) or ()) <= 4:
+                return f"the mask {replaced[0].name!r} has the shape {dims_of(replaced[0])}"
+            bias = captures.get("bias")
+            if bias is not None and _learns(context, bias):
+                return f"{bias.name!r} is learned, but gets no gradient where its scores are replaced"
+        return check_attention(context, q, k, v, layout, form)
+
+    def replace(
+        self,
+        op: Builder,
+        q: ir.Value,
+        k: ir.Value,
+        v: ir.Value,
+        layout: int,
+        form: int,
+        context: Context,
+        visible: ir.Value | None = None,
+        shape: ir.Value | None = None,
+        mask: ir.Value | None = None,
+        bias: ir.Value | None = None,
+        keep: ir.Value | None = None,
+        drop: ir.Value | None = None,
+        lowest: ir.Value | None = None,
+        ratio: ir.Value | None = None,
+        training: ir.Value | None = None,
+    ) -> ir.Value:
+        query = heads_after(op, q)
+        key = k if layout == HEADS_LAST else heads_after(op, unrepeated(k))
+        value = heads_after(op, unrepeated(v))
+        if (keep is not None or drop is not None) and visible is None:
+            query = _gated(op, query, keep, drop)
+        if keep is not None or drop is not None:
+            mask = op.Where(keep, 0.0, lowest) if keep is not None else op.Where(drop, lowest, 0.0)
+        if visible is not None:
+            # The kernel gives a row whose scores are all −∞ no weights and no gradient.
+            mask = op.Where(visible, 0.0 if mask is None else mask, -math.inf)
+        masks, biases = _sort(context, [x for x in (mask, bias) if x is not None])
+        rate, seed, stream = dropout_inputs(op, context, ratio, training)
+        y = native(
+            op,
+            "FusedAttention",
+            query,
+            key,
+            value,
+            _sum(op, masks),
+            _sum(op, biases),
+            rate,
+            seed,
+            scale=total_scale(context),
+            stream=stream,
+        )
+        if form == 0:
+            return op.Reshape(y, shape)
+        return y if form == 1 else op.Transpose(y, perm=SWAP)
+
+
 def _keys_and_values(
     op: Builder, k: ir.Value, v: ir.Value, layout: int, heads: int
 ) -> tuple[ir.Value, ir.Value]:
@@ -103,3 +215,56 @@ def _keys_and_values(
 def _repeated(op: Builder, value: ir.Value, found: int | str | None, heads: int) -> ir.Value:
     """One head that all queries share, for each of them."""
     return value if found == heads else op.Expand(value, [1, heads, 1, 1])
+
+
+def _gated(op: Builder, query: ir.Value, keep: ir.Value | None, drop: ir.Value | None) -> ir.Value:
+    """The query [B,S,H,D] with rows of zeros where all scores are replaced.
+
+    The kernel adds its mask, and an added number lets the gradient pass. Of a row that sees nothing a zero
+    query leaves the weights as they are, and gives neither itself nor a key any gradient.
+    """
+    chosen = keep if keep is not None else op.Not(drop)
+    rank = len(dims_of(chosen) or ())
+    # As integers, nothing of the maximum is prepared for a gradient.
+    chosen = op.Cast(chosen, to=ir.DataType.INT32.value)
+    chosen = op.Unsqueeze(chosen, list(range(4 - rank))) if rank < 4 else chosen
+    seen = op.Cast(op.ReduceMax(chosen, [3], keepdims=1), to=ir.DataType.FLOAT.value)
+    return op.Mul(query, op.Transpose(seen, perm=SWAP))
+
+
+def _sort(context: Context, added: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
+    """What is added to the scores: without a gradient (masks), with one (biases)."""
+    learned = [value for value in added if _learns(context, value)]
+    return [value for value in added if value not in learned], learned
+
+
+def _learns(context: Context, value: ir.Value) -> bool:
+    """Whether a trainable parameter reaches the value."""
+    seen: set[ir.Value] = set()
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if context.model.parameters.is_trainable(current.name):
+            return True
+        node = current.producer()
+        # Nothing flows back through a mask that is made of comparisons, shapes or integers.
+        if node is None or current in seen or not _is_float(current):
+            continue
+        seen.add(current)
+        stack.extend(v for v in node.inputs if v is not None)
+    return False
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is None or value.dtype.is_floating_point()
+
+
+def _sum(op: Builder, values: list[ir.Value]) -> ir.Value:
+    """Their sum with rank 4, or a tensor without elements, which stands for none."""
+    if not values:
+        return nothing(op)
+    total = values[0]
+    for value in values[1:]:
+        total = op.Add(total, value)
+    missing = 4 - max(len(dims_of(v) or ()) for v in values)
+    return total if missing == 0 else op.Unsqueeze(total, list(range(missing)))

@@ -1,13 +1,21 @@
-"""Scaled dot-product attention as exporters write it out, and the base of the fusions that replace it."""
+"""Scaled dot-product attention as exporters write it out."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-from fuseline.engine.patterns import Context, Fusion, Op, Term
+from fuseline.engine.patterns import Context, Op, Term
 from fuseline.engine.shapes.dims import Dims, dims_of, equal
 
-__all__ = ["HEADS_LAST", "AttentionFusion", "total_scale"]
+__all__ = [
+    "HEADS_LAST",
+    "check_attention",
+    "keys_transposed",
+    "masked",
+    "scaled",
+    "total_scale",
+    "weights",
+]
 
 TRANSPOSED, HEADS_LAST, FLATTENED = range(3)
 
@@ -52,65 +60,33 @@ def masked(op: Op, scores: Term, mask: Term, bias: Term, keep: Term, drop: Term,
     )
 
 
-class AttentionFusion(Fusion):
-    """Base: Dropout(Softmax(q·kᵀ·scale + bias + mask))·v, [B,H,S,D], and the merging of heads behind it."""
-
-    def match(
-        self,
-        op: Op,
-        q: Term,
-        k: Term,
-        v: Term,
-        q_scale: Term,
-        k_scale: Term,
-        scale: Term,
-        divisor: Term,
-        q_divisor: Term,
-        mask: Term,
-        bias: Term,
-        keep: Term,
-        drop: Term,
-        lowest: Term,
-        visible: Term,
-        ratio: Term,
-        training: Term,
-        to_flat: Term,
-        from_flat: Term,
-        shape: Term,
-    ) -> Term:
-        keys = scaled(op, keys_transposed(op, k, to_flat, from_flat), k_scale)
-        scores = scaled(op, op.MatMul(scaled(op, q, q_scale, q_divisor), keys), scale, divisor)
-        scores = masked(op, scores, mask, bias, keep, drop, lowest)
-        y = op.MatMul(weights(op, scores, visible, ratio, training), v)
-        swapped = op.Transpose(y, perm=(0, 2, 1, 3))
-        return op.one_of(op.Reshape(swapped, shape), swapped, y, pick="form")
-
-    def check(
-        self, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int, context: Context
-    ) -> str | None:
-        for name, value in (("q", q), ("k", k), ("v", v)):
-            known = dims_of(value)
-            if known is None or len(known) != 4:
-                return f"the {name} {value.name!r} has the shape {known}, not [batch, heads, length, size]"
-            axis = 2 if name == "k" and layout == HEADS_LAST else 1
-            if not isinstance(known[axis], int) or not isinstance(known[3], int):
-                return f"number or size of heads is not known: {value.name!r} has the shape {known}"
-        heads, size = (dims_of(q) or ())[1::2]
-        assert isinstance(heads, int)
-        assert isinstance(size, int)
-        if total_scale(context) is None:
-            return "the scale is not a constant"
-        lowest = context.match.captures.get("lowest")
-        if lowest is not None and (context.scalar(lowest) or 0.0) > -1e4:
-            return f"the scores are masked by {context.scalar(lowest)}, not by a very low number"
-        visible = context.match.captures.get("visible")
-        if visible is not None and not _per_row(dims_of(visible)):
-            return f"{visible.name!r} has the shape {dims_of(visible)}, not one place for each row of scores"
-        if layout == FLATTENED and not _flattens_heads(dims_of(context.node("flat").outputs[0]), dims_of(k)):
-            return f"{k.name!r} is flattened in an unknown way"
-        if form == 0:
-            return _check_merge(context, heads * size)
-        return None
+def check_attention(
+    context: Context, q: ir.Value, k: ir.Value, v: ir.Value, layout: int, form: int
+) -> str | None:
+    """What any kernel needs: known heads, a constant scale, a mask that masks, heads merged as they were."""
+    for name, value in (("q", q), ("k", k), ("v", v)):
+        known = dims_of(value)
+        if known is None or len(known) != 4:
+            return f"the {name} {value.name!r} has the shape {known}, not [batch, heads, length, size]"
+        axis = 2 if name == "k" and layout == HEADS_LAST else 1
+        if not isinstance(known[axis], int) or not isinstance(known[3], int):
+            return f"number or size of heads is not known: {value.name!r} has the shape {known}"
+    heads, size = (dims_of(q) or ())[1::2]
+    assert isinstance(heads, int)
+    assert isinstance(size, int)
+    if total_scale(context) is None:
+        return "the scale is not a constant"
+    lowest = context.match.captures.get("lowest")
+    if lowest is not None and (context.scalar(lowest) or 0.0) > -1e4:
+        return f"the scores are masked by {context.scalar(lowest)}, not by a very low number"
+    visible = context.match.captures.get("visible")
+    if visible is not None and not _per_row(dims_of(visible)):
+        return f"{visible.name!r} has the shape {dims_of(visible)}, not one place for each row of scores"
+    if layout == FLATTENED and not _flattens_heads(dims_of(context.node("flat").outputs[0]), dims_of(k)):
+        return f"{k.name!r} is flattened in an unknown way"
+    if form == 0:
+        return _check_merge(context, heads * size)
+    return None
 
 
 def _per_row(dims: Dims | None) -> bool:

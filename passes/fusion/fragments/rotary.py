@@ -4,50 +4,17 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fuseline.engine.patterns import Context, Fusion, Op, Term
+from fuseline.engine.patterns import Context, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.values import last_dim
 
-__all__ = ["RotaryFusion", "check_halves"]
+__all__ = ["check_halves", "rotate_half"]
 
 
-class RotaryFusion(Fusion):
-    """Base: x·cos + rotate_half(x)·sin, and what must hold of x and of the Slices' bounds."""
-
-    def match(
-        self,
-        op: Op,
-        x: Term,
-        cos: Term,
-        sin: Term,
-        start: Term,
-        stop: Term,
-        axes: Term,
-        steps: Term,
-        start_2: Term,
-        stop_2: Term,
-    ) -> Term:
-        halves = _rotate_half(op, x, (start, stop, axes, steps, start_2, stop_2))
-        return op.Add(op.Mul(x, cos), op.Mul(halves, sin))
-
-    def check(self, x: ir.Value, cos: ir.Value, sin: ir.Value, context: Context) -> str | None:
-        known = dims_of(x)
-        if known is None or len(known) != 4:
-            return f"{x.name!r} has the shape {known}, not [batch, heads, length, size]"
-        for table in (cos, sin):
-            reason = self.check_table(table, x, context)
-            if reason is not None:
-                return reason
-        return check_halves(context, x)
-
-    def check_table(self, table: ir.Value, x: ir.Value, context: Context) -> str | None:
-        """Whether a table of cosines or sines is what the kernel takes."""
-        raise NotImplementedError
-
-
-def _rotate_half(op: Op, x: Term, bounds: tuple[Term, ...]) -> Term:
+def rotate_half(
+    op: Op, x: Term, start: Term, stop: Term, axes: Term, steps: Term, start_2: Term, stop_2: Term
+) -> Term:
     """Concat(−x[half:], x[:half])"""
-    start, stop, axes, steps, start_2, stop_2 = bounds
     second = op.Slice(x, start, stop, axes, steps, _label="second")
     first = op.Slice(x, start_2, stop_2, axes, steps, _label="first")
     left, right = op.Split(x, axis=-1, _outputs=2)
