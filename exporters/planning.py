@@ -86,7 +86,7 @@ class Plan:
         """The buffers that one call moves: running statistics, spectral norm's vectors, an average."""
         if not any(True for _ in self.model.buffers()):
             return ()
-        with torch.no_grad(), self._as_torch_runs():
+        with torch.no_grad(), self.as_torch_runs():
             before = {
                 name: (value, value.clone(), value._version) for name, value in self.model.named_buffers()
             }
@@ -129,13 +129,13 @@ class Plan:
 
     def expected(self, batch: list[Tensor]) -> dict[str, Tensor]:
         """What torch itself gives, unpatched, but without what is random."""
-        with torch.no_grad(), self._as_torch_runs():
+        with torch.no_grad(), self.as_torch_runs():
             return self._outputs(batch)
 
     def expected_gradients(self, batch: list[Tensor]) -> dict[str, Tensor]:
         """Torch's gradients of the loss by parameter name; zero where the loss does not depend on it."""
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        with self._as_torch_runs():
+        with self.as_torch_runs():
             loss = self._outputs(batch)["loss"]
             found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
         pairs = zip(trained.items(), found, strict=True)
@@ -147,7 +147,7 @@ class Plan:
         return dict(zip(wrapper.output_names, values, strict=True))
 
     @contextmanager
-    def _as_torch_runs(self) -> Iterator[None]:
+    def as_torch_runs(self) -> Iterator[None]:
         """Buffers move inside, and random numbers are drawn; afterwards all is as it was."""
         buffers = [(value, value.clone()) for value in self.model.buffers()]
         try:

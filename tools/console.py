@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-__all__ = ["console", "fail", "print_json"]
+__all__ = ["console", "errors", "fail", "print_json"]
 
 # A pipe has no width of its own: never wrap or truncate what a program may read.
 console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from fuseline.engine.errors import FuselineError, GateFailed
+from fuseline.tools.commands.bench import bench_command
 from fuseline.tools.commands.bisect import bisect_command
 from fuseline.tools.commands.diff import diff_command
 from fuseline.tools.commands.doctor import doctor_command
@@ -46,6 +47,7 @@ _add(app, "run", run_command)
 _add(app, "diff", diff_command)
 _add(app, "bisect", bisect_command)
 _add(app, "plan", plan_command)
+_add(app, "bench", bench_command)
 _add(app, "train", train_command)
 _add(app, "show", show_model_command)
 _add(app, "view", view_command)

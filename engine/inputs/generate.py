@@ -92,7 +92,8 @@ def _search(
     for guess in candidates(draft.inputs, {**implied, **given}, draft.seed):
         guess |= given
         key = tuple(guess.values())
-        if key in tried or elements(draft.inputs, guess) > ELEMENT_LIMIT:
+        guessed = guess.keys() - given.keys()
+        if key in tried or (guessed and elements(draft.inputs, guess) > ELEMENT_LIMIT):
             continue
         tried.add(key)
         try:

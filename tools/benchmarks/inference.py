@@ -25,8 +25,8 @@ from fuseline.engine import runtime
 from fuseline.engine.pipeline import Pipeline
 from fuseline.tools.benchmarks.architectures import WIDE, Case, wide_case
 from fuseline.tools.benchmarks.rivals import TRANSFORMERS, fewest_nodes, simplified
-from fuseline.tools.benchmarks.timing import interleave
 from fuseline.tools.console import console
+from fuseline.tools.measuring.timing import interleave
 
 __all__ = ["main", "measure"]
 

@@ -28,8 +28,8 @@ from fuseline.tools.benchmarks.kernel_cases import Case, row_cases
 from fuseline.tools.benchmarks.kernel_norms import norm_cases
 from fuseline.tools.benchmarks.kernel_optimizer import Memory, optimizer_cases
 from fuseline.tools.benchmarks.kernel_products import product_cases
-from fuseline.tools.benchmarks.timing import interleave, lower_quartile
 from fuseline.tools.console import console, print_json
+from fuseline.tools.measuring.timing import interleave, lower_quartile
 
 __all__ = ["main"]
 

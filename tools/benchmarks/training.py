@@ -15,7 +15,7 @@ import copy
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,17 +24,14 @@ from rich.table import Table
 from fuseline.engine.execution.sessions import cache
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.training.settings import OptimizerSettings
-from fuseline.engine.training.step import TrainingStep
 from fuseline.exporters import export
-from fuseline.tools.benchmarks.timing import interleave
 from fuseline.tools.benchmarks.training_cases import CASES, TrainingCase
 from fuseline.tools.console import console, print_json
+from fuseline.tools.measuring.steps import Step, native_step, stock_step, torch_step
+from fuseline.tools.measuring.timing import interleave
 
 __all__ = ["main"]
 
-Step = Callable[[], float]
-_RATE = 1e-5
 _TOLERANCE = 1e-3
 
 
@@ -71,7 +68,7 @@ def main() -> int:
 
 def _measure(case: TrainingCase, arguments: argparse.Namespace) -> dict[str, Any]:
     steps = dict(_variants(case, arguments))
-    losses = {name: step() for name, step in steps.items()}
+    losses = {name: float(step()["loss"]) for name, step in steps.items()}
     reference = losses["torch eager"]
     for name, loss in losses.items():
         if abs(loss - reference) > _TOLERANCE * abs(reference):
@@ -114,48 +111,19 @@ def _variants(case: TrainingCase, arguments: argparse.Namespace) -> Iterator[tup
 
 
 def _native(exported: Model, batch: dict[str, Any], threads: int, left_out: Sequence[str] = ()) -> Step:
-    """Optimizer in the graph, native operators."""
     model = Pipeline.resolve("training,insert-optimizer").run(exported, disable=left_out).model
-    step = TrainingStep(model, threads=threads, settings=OptimizerSettings(learning_rate=_RATE))
-    return lambda: float(step.run(batch)["loss"])
+    return native_step(model, batch, threads)
 
 
 def _stock(exported: Model, batch: dict[str, Any], threads: int) -> Step:
-    """The same export on ONNX Runtime's own operators, updated by torch's fused AdamW in the same memory.
-
-    It computes all rows, as ONNX Runtime would by itself. ONNX Runtime's AdamW is slower than torch's, so
-    this flatters the rival.
-    """
+    """It computes all rows, as ONNX Runtime would by itself."""
     model = Pipeline.resolve("training-stock").run(exported, disable=["select-labelled"]).model
-    step = TrainingStep(model, threads=threads)
-    tensors = {name: torch.from_numpy(array) for name, array in step.parameters.items()}
-    step.bind(tensors)
-    parameters = []
-    for name, gradient in step.gradients.items():
-        tensors[name].grad = torch.from_numpy(gradient)
-        parameters.append(tensors[name])
-    optimizer = torch.optim.AdamW(parameters, lr=_RATE, fused=True)
-
-    def run() -> float:
-        loss = float(step.run(batch)["loss"])
-        optimizer.step()
-        return loss
-
-    return run
+    return stock_step(model, batch, threads)
 
 
 def _torch(model: Any, batch: dict[str, Any], *, compiled: bool = False) -> Step:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, fused=True)
     forward = torch.compile(model) if compiled else model
-
-    def run() -> float:
-        loss = forward(**batch).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return float(loss.detach())
-
-    return run
+    return torch_step(lambda: forward(**batch).loss, model.parameters())
 
 
 def _line(row: dict[str, Any]) -> str:

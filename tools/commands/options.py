@@ -1,0 +1,31 @@
+"""Options that several commands share, said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["Batch", "Inputs", "Json", "Plugins", "Seq", "Sizes", "given_sizes"]
+
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A Python file with passes of your own (repeatable)."),
+]
+Batch = Annotated[int | None, typer.Option(min=0, help="The size of the dimension `batch`.")]
+Seq = Annotated[int | None, typer.Option(min=0, help="The size of the dimension `sequence`.")]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--size", metavar="NAME=NUMBER", help="The size of any other dimension (repeatable)."),
+]
+Inputs = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Run on these inputs (.npz) instead of made ones.")
+]
+
+
+def given_sizes(batch: int | None, seq: int | None, others: list[str] | None) -> list[str]:
+    """All sizes as `NAME=NUMBER`."""
+    named = {"batch": batch, "sequence": seq}
+    return [*(others or ()), *(f"{name}={value}" for name, value in named.items() if value is not None)]

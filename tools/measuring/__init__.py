@@ -1,0 +1,1 @@
+"""How things are measured: in turns, with intervals, and in processes of their own where memory counts."""
