@@ -34,8 +34,18 @@ $(VENV)/.rivals: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e '.[rivals]'
 	touch $@
 
+$(VENV)/.site: $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e '.[site]'
+	touch $@
+
 docs: env  ## Write docs/passes.md from the declarations
 	$(RUN) fuseline.tools.catalogue
+
+# The pages of commands and operators are written anew each time; a dead link or anchor is an error.
+site: $(VENV)/.site docs  ## The documentation as a site: build/site/docs/index.html
+	$(RUN) fuseline.tools.reference docs/reference
+	$(BIN)/sphinx-build -c docs --fresh-env --fail-on-warning --keep-going --quiet . build/site
+	@echo "open build/site/docs/index.html"
 
 demo: $(VENV)/.data  ## Export, transform, diff, train and save a real model (about three minutes)
 	$(RUN) fuseline.tools.demo
