@@ -7,7 +7,7 @@ from typing import Any
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN
 from fuseline.engine.operators.microsoft_schemas import SCHEMAS
-from fuseline.engine.operators.operator import Bound, Operator, Trait
+from fuseline.engine.operators.operator import Bound, Operator, Trait, Weighted
 from fuseline.engine.shapes import rules, rules_nn, rules_runtime
 
 __all__ = ["MICROSOFT"]
@@ -35,16 +35,18 @@ MICROSOFT = (
     _gelu("QuickGelu", gradient=BUILT_IN, positions=positions.elementwise, in_place=(0,)),
     _gelu("BiasGelu"),
     _gelu("BiasSplitGelu", shape=None),
-    _ours("FusedMatMul", shape=rules_runtime.fused_matmul, cost=costs.matmul, quantizable=(0, 1)),
-    _ours("FusedGemm", shape=rules.gemm, cost=costs.gemm, quantizable=(0, 1)),
-    _ours("FusedConv", shape=rules_nn.convolution, cost=costs.convolution, quantizable=(0, 1)),
+    _ours("FusedMatMul", shape=rules_runtime.fused_matmul, cost=costs.matmul,
+          quantizable=Weighted("MatMul", "matrix")),
+    _ours("FusedGemm", shape=rules.gemm, cost=costs.gemm, quantizable=Weighted("Gemm", "matrix")),
+    _ours("FusedConv", shape=rules_nn.convolution, cost=costs.convolution,
+          quantizable=Weighted("Conv", "convolution")),
     _ours("SimplifiedLayerNormalization", affine=(1,), shape=rules.normalization, cost=costs.per_element(8)),
     _ours("SkipLayerNormalization", affine=(2, 3), shape=rules_runtime.skip_norm, cost=costs.per_element(9)),
     _ours("SkipSimplifiedLayerNormalization", affine=(2,), shape=rules_runtime.skip_norm,
           cost=costs.per_element(7)),
     _ours("EmbedLayerNormalization", affine=(5, 6), shape=rules_runtime.embedding,
           bounds={0: Bound(2), 1: Bound(4)}, cost=costs.per_element(10)),
-    _ours("Attention", shape=rules_runtime.attention),
+    _ours("Attention", shape=rules_runtime.attention, quantizable=Weighted("Attention", "attention")),
     _ours("MultiHeadAttention", shape=rules_runtime.multi_head),
     _ours("RotaryEmbedding", shape=rules.same, cost=costs.per_element(3)),
     _ours("DynamicQuantizeMatMul", traits=Trait.ROUNDS, shape=rules_runtime.typed_like(0), cost=costs.matmul),

@@ -70,7 +70,7 @@ _MOVES = (
 
 _INDEXED = (
     _move("Gather", indices=_FIRST, shape=rules.gather, content=content.gather, evaluate=by_numpy.gather,
-          bounds={1: Bound(0, "axis")}, quantizable=(0,)),
+          bounds={1: Bound(0, "axis")}),
     _move("GatherElements", indices=_FIRST, bounds={1: Bound(0, "axis")}),
     _move("GatherND", indices=_FIRST, bounds={1: Bound(0)}),
     _move("ScatterElements", traits=Trait.NONE, indices=_FIRST, shape=rules.same,

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 import onnx_ir as ir
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fuseline.engine.shapes.site import Site, Typing
     from fuseline.engine.shapes.values import ShapeValues
 
-__all__ = ["Bound", "Feed", "Operator", "Trait"]
+__all__ = ["Bound", "Feed", "Operator", "Trait", "Weighted"]
 
 
 class Trait(enum.Flag):
@@ -60,6 +60,14 @@ class Bound:
     axis: int | str = 0
 
 
+@dataclass(frozen=True)
+class Weighted:
+    """A product of the first input with a weight, the second: the name users know it by, and its kind."""
+
+    family: str
+    kind: Literal["matrix", "attention", "convolution"]
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operator:
     """One operator. Everything but its name has a default that claims nothing."""
@@ -86,8 +94,8 @@ class Operator:
     """Inputs whose memory the first output may take over."""
     affine: tuple[int, ...] = ()
     """Inputs that scale (and then shift) each channel of the first output: one number a channel."""
-    quantizable: tuple[int, ...] = ()
-    """Inputs that may be 8-bit integers in a quantized counterpart."""
+    quantizable: Weighted | None = None
+    """How the operator is a product whose activation and weight may be integers."""
     ratio: int | None = None
     """The input that is a dropout ratio."""
     feeds: Mapping[int, Feed | float] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fuseline.engine.operators import costs, positions
 from fuseline.engine.operators.gradient import BUILT_IN, NoGradient
-from fuseline.engine.operators.operator import Operator, Trait
+from fuseline.engine.operators.operator import Operator, Trait, Weighted
 from fuseline.engine.shapes import rules, rules_nn
 
 __all__ = ["PRODUCTS"]
@@ -25,11 +25,12 @@ def _pooling(name: str, *, window: bool, **more: Any) -> Operator:
 
 PRODUCTS = (
     Operator(name="MatMul", gradient=BUILT_IN, shape=rules.matmul, positions=positions.matmul,
-             cost=costs.matmul, quantizable=(0, 1)),
-    Operator(name="Gemm", gradient=BUILT_IN, shape=rules.gemm, cost=costs.gemm, quantizable=(0, 1)),
+             cost=costs.matmul, quantizable=Weighted("MatMul", "matrix")),
+    Operator(name="Gemm", gradient=BUILT_IN, shape=rules.gemm, cost=costs.gemm,
+             quantizable=Weighted("Gemm", "matrix")),
     Operator(name="Conv", gradient=BUILT_IN, shape=rules_nn.convolution, cost=costs.convolution,
-             quantizable=(0, 1)),
-    Operator(name="ConvTranspose", cost=costs.convolution, quantizable=(0, 1), gradient=NoGradient(
+             quantizable=Weighted("Conv", "convolution")),
+    Operator(name="ConvTranspose", cost=costs.convolution, gradient=NoGradient(
              "upsample with Resize(nearest) and a convolution, or freeze what lies before it")),
     Operator(name="Einsum", gradient=NoGradient("write it as a product of two operands")),
     Operator(name="MatMulInteger", cost=costs.matmul),

@@ -14,23 +14,13 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant, is_constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, has_references, is_standard, only_user, rank_of
+from fuseline.engine.operators import record
+from fuseline.engine.operators.operator import Weighted
 from fuseline.engine.rewriting.rewriter import MODULE_KEY
 
-__all__ = ["PRODUCTS", "Product", "excluded_by", "operator_of", "product_of"]
+__all__ = ["Product", "excluded_by", "family_of", "operator_of", "product_of", "weighted"]
 
 Array = npt.NDArray[Any]
-Kind = Literal["matrix", "attention", "convolution"]
-
-PRODUCTS: dict[str, tuple[str, Kind]] = {
-    # operator as written in a graph: the name users know it by, and its kind
-    "MatMul": ("MatMul", "matrix"),
-    "Gemm": ("Gemm", "matrix"),
-    "com.microsoft::FusedMatMul": ("MatMul", "matrix"),
-    "com.microsoft::FusedGemm": ("Gemm", "matrix"),
-    "com.microsoft::Attention": ("Attention", "attention"),
-    "Conv": ("Conv", "convolution"),
-    "com.microsoft::FusedConv": ("Conv", "convolution"),
-}
 _EVERYTHING = 1 << 62
 
 
@@ -44,7 +34,7 @@ class Product:
     """
 
     node: ir.Node
-    kind: Kind
+    kind: Literal["matrix", "attention", "convolution"]
     replaced: tuple[ir.Node, ...]
     bias: Array | None = None
 
@@ -82,8 +72,20 @@ class Product:
 
 
 def operator_of(node: ir.Node) -> str:
-    """The operator as `PRODUCTS` and options write it."""
+    """The operator as options and reports write it."""
     return node.op_type if is_standard(node) else f"{node.domain}::{node.op_type}"
+
+
+def weighted(node: ir.Node) -> Weighted | None:
+    """How the node is a product with a weight; None if it is none."""
+    operator = record(node)
+    return operator.quantizable if operator is not None else None
+
+
+def family_of(node: ir.Node) -> str:
+    """The name that users choose the node's operator by: FusedMatMul is a MatMul, too."""
+    product = weighted(node)
+    return product.family if product is not None else node.op_type
 
 
 def excluded_by(node: ir.Node, patterns: Sequence[str]) -> str | None:
@@ -94,12 +96,11 @@ def excluded_by(node: ir.Node, patterns: Sequence[str]) -> str | None:
 
 def product_of(model: Model, node: ir.Node) -> Product | str:
     """The product that the node is, or the reason why it cannot be quantized."""
-    operator = operator_of(node)
-    if operator not in PRODUCTS:
-        return f"{operator} is no product with a weight"
+    found = weighted(node)
+    if found is None:
+        return f"{operator_of(node)} is no product with a weight"
     if has_references(node):
         return "its attributes are parameters of a function"
-    kind = PRODUCTS[operator][1]
     activation, weight = node.inputs[0], node.inputs[1]
     if activation is None or weight is None:
         return "an input is absent"
@@ -110,10 +111,10 @@ def product_of(model: Model, node: ir.Node) -> Product | str:
     # The operators take both of one type, so that the weight's is the activation's.
     if weight.dtype is not ir.DataType.FLOAT:
         return f"{weight.name!r} is {weight.dtype or 'of unknown type'}, not FLOAT"
-    refusal = _REFUSALS[kind](node, weight)
+    refusal = _REFUSALS[found.kind](node, weight)
     if refusal is not None:
         return refusal
-    return _with_bias(model, Product(node, kind, (node,)))
+    return _with_bias(model, Product(node, found.kind, (node,)))
 
 
 def _refuse_matrix(node: ir.Node, weight: ir.Value) -> str | None:

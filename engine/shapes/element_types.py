@@ -1,4 +1,4 @@
-"""The element type of a value where the graph does not say it: as it follows from what the value is made of."""
+"""The element type of a value where the graph does not say it, as it follows from what made the value."""
 
 from __future__ import annotations
 

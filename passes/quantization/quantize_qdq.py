@@ -14,7 +14,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, is_op, opset_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.grid import Array, Grid, quantize_weight
-from fuseline.engine.quantization.products import PRODUCTS, excluded_by, operator_of
+from fuseline.engine.quantization.products import excluded_by, family_of, weighted
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.quantization.fragments.calibrated import grid_of, load_table, range_of, refuse
@@ -42,7 +42,6 @@ EVERYTHING = (
 SWITCHES = "fuseline.switches"
 """The input that turns sites on and off, one by one, with the option `switches`."""
 _MARK = "fuseline.quantized"
-_OPERATOR_NAMES = {k: v for k, (v, _) in PRODUCTS.items()}
 
 
 @dataclass
@@ -89,10 +88,7 @@ class QuantizeQdq(Pass):
         table = None if self.dynamic else load_table(self.name, self.table)
         job, functions = _Job(model, table), function_graphs(model)
         for node in list(model.nodes()):
-            if (
-                _OPERATOR_NAMES.get(operator_of(node), node.op_type) not in self.operators
-                or _MARK in node.metadata_props
-            ):
+            if family_of(node) not in self.operators or _MARK in node.metadata_props:
                 continue
             reason = "it stands in a function" if node.graph in functions else self._refusal(job, node)
             if reason is not None:
@@ -116,7 +112,7 @@ class QuantizeQdq(Pass):
         operands = self._operands(job.model, node)
         if not operands:
             return "it reads nothing of type FLOAT that could be quantized"
-        if operator_of(node) in PRODUCTS:
+        if weighted(node) is not None:
             weight = node.inputs[1]
             if weight is None or not is_constant(job.model, weight):
                 return None if self.outputs else "it has no constant weight"
@@ -131,7 +127,7 @@ class QuantizeQdq(Pass):
 
     def _operands(self, model: Model, node: ir.Node) -> list[tuple[int, ir.Value]]:
         """The inputs to quantize; biases of products and the parameters of norms stay as they are."""
-        count = 2 if operator_of(node) in PRODUCTS else 1 if node.op_type.endswith("Normalization") else None
+        count = 2 if weighted(node) is not None else 1 if node.op_type.endswith("Normalization") else None
         return [
             (i, v)
             for i, v in enumerate(node.inputs[:count])
@@ -231,10 +227,10 @@ class QuantizeQdq(Pass):
 
 def _channel_axis(node: ir.Node, index: int, content: Array) -> int | None:
     """The axis of output channels of a weight, as the node has it; None of other constants."""
-    operator = operator_of(node)
-    if operator not in PRODUCTS or index != 1:
+    product = weighted(node)
+    if product is None or index != 1:
         return None
-    if PRODUCTS[operator][1] == "convolution":
+    if product.kind == "convolution":
         return 0
     return 0 if attribute(node, "transB", 0) else content.ndim - 1
 

@@ -13,7 +13,7 @@ from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.blocks import Blocks, quantize_blocks
 from fuseline.engine.quantization.gptq import gptq
 from fuseline.engine.quantization.grid import Grid, quantize_weight
-from fuseline.engine.quantization.products import PRODUCTS, Product, excluded_by, operator_of, product_of
+from fuseline.engine.quantization.products import Product, excluded_by, product_of, weighted
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.quantization.fragments.integer import MICROSOFT, activated
@@ -50,7 +50,7 @@ class QuantizeWeights(Pass):
         moments = load_moments(self.moments) if self.method == "gptq" else {}
         functions = function_graphs(model)
         for node in list(model.nodes()):
-            if operator_of(node) not in PRODUCTS:
+            if weighted(node) is None:
                 continue
             product = "it stands in a function" if node.graph in functions else self._product(model, node)
             if isinstance(product, Product):

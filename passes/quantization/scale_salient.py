@@ -12,7 +12,7 @@ from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.blocks import quantize_blocks
 from fuseline.engine.quantization.gptq import output_error
 from fuseline.engine.quantization.grid import Array
-from fuseline.engine.quantization.products import PRODUCTS, Product, excluded_by, operator_of, product_of
+from fuseline.engine.quantization.products import Product, excluded_by, product_of, weighted
 from fuseline.engine.quantization.scaling import scale_channels
 from fuseline.engine.rewriting.rewriter import Rewriter
 
@@ -43,7 +43,7 @@ class ScaleSalient(Pass):
         moments, functions = load_moments(self.moments), function_graphs(model)
         groups: dict[ir.Value, list[Product]] = {}
         for node in list(model.nodes()):
-            if operator_of(node) not in PRODUCTS or node.graph in functions:
+            if weighted(node) is None or node.graph in functions:
                 continue
             if excluded_by(node, self.exclude) is None:
                 product = product_of(model, node)

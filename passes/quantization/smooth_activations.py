@@ -10,7 +10,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.grid import Array
-from fuseline.engine.quantization.products import PRODUCTS, Product, excluded_by, operator_of, product_of
+from fuseline.engine.quantization.products import Product, excluded_by, product_of, weighted
 from fuseline.engine.quantization.scaling import scale_channels
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.quantization.fragments.calibrated import load_table
@@ -40,7 +40,7 @@ class SmoothActivations(Pass):
         table, functions = load_table(self.name, self.table), function_graphs(model)
         groups: dict[ir.Value, list[Product]] = {}
         for node in list(model.nodes()):
-            if operator_of(node) not in PRODUCTS or node.graph in functions:
+            if weighted(node) is None or node.graph in functions:
                 continue
             if excluded_by(node, self.exclude) is None:
                 product = product_of(model, node)

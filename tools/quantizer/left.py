@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from fuseline.engine.manager import Result
-from fuseline.engine.quantization.products import PRODUCTS, operator_of
+from fuseline.engine.quantization.products import operator_of, weighted
 
 __all__ = ["Left", "left_in_float"]
 
@@ -37,7 +37,7 @@ def left_in_float(result: Result) -> Left:
         if any(word in operator for word in _INTEGER) or "fuseline.quantized" in node.metadata_props:
             continue
         first = node.outputs[0] if node.outputs else None
-        if operator in PRODUCTS or (operator == "Gather" and (node.name or "") in reasons):
+        if weighted(node) is not None or (operator == "Gather" and (node.name or "") in reasons):
             products[node.name or operator] = reasons.get(node.name or "", "no pass looked at it")
         elif first is not None and (first.dtype is None or first.dtype.is_floating_point()):
             others[operator] += 1

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from fuseline.engine.constants import is_constant
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
+from fuseline.engine.operators import records
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline
-from fuseline.engine.quantization.products import PRODUCTS, Product, operator_of, product_of
+from fuseline.engine.quantization.products import Product, family_of, product_of, weighted
 from fuseline.engine.quantization.targets import Target, target
 from fuseline.passes.cleanup.deduplicate_initializers import DeduplicateInitializers
 from fuseline.passes.cleanup.merge_casts import MergeCasts
@@ -27,8 +28,6 @@ from fuseline.passes.quantization.smooth_activations import SmoothActivations
 from fuseline.tools.quantizer.config import Config
 
 __all__ = ["Plan", "make_plan"]
-
-_PRODUCTS = ("MatMul", "Gemm", "Attention", "Conv")
 
 
 @dataclass(frozen=True)
@@ -126,12 +125,10 @@ class Plan:
         if self.mode != "static":
             return []
         found: dict[str, None] = {}
-        names = {k: v for k, (v, _) in PRODUCTS.items()}
         for node in model.graph:
-            operator = operator_of(node)
-            if names.get(operator, node.op_type) not in self.operators:
+            if family_of(node) not in self.operators:
                 continue
-            product = operator in PRODUCTS
+            product = weighted(node) is not None
             inputs = node.inputs[:1] if product and not self.config.activations.outputs else node.inputs
             outputs = (
                 node.outputs[:1] if self.config.activations.outputs or node.op_type.endswith("Conv") else ()
@@ -144,7 +141,8 @@ class Plan:
         return list(found)
 
     def _products(self) -> tuple[str, ...]:
-        return tuple(o for o in self.operators if o in _PRODUCTS)
+        families = {o.quantizable.family for o in records() if o.quantizable is not None}
+        return tuple(o for o in self.operators if o in families)
 
     def _float(self) -> Pass:
         chosen: Literal["float16", "bfloat16"] = "float16" if self.mode == "float16" else "bfloat16"

@@ -11,9 +11,10 @@ import onnx_ir as ir
 from fuseline.engine.calibration import CalibrationTable
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, opset_of
+from fuseline.engine.operators.operator import Weighted
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.grid import Grid, Quantized, quantize_weight
-from fuseline.engine.quantization.products import PRODUCTS, Product, excluded_by, operator_of, product_of
+from fuseline.engine.quantization.products import Product, excluded_by, product_of, weighted
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.passes.quantization.fragments.integer import (
@@ -89,19 +90,21 @@ class QuantizeProducts(Pass):
         found: list[Product] = []
         functions = function_graphs(model)
         for node in list(model.nodes()):
-            if operator_of(node) not in PRODUCTS:
+            kind = weighted(node)
+            if kind is None:
                 continue
-            product = self._candidate(model, node, functions)
+            product = self._candidate(model, node, kind, functions)
             if isinstance(product, str):
                 rewriter.reject(node, product)
             else:
                 found.append(product)
         return Job(model, found)
 
-    def _candidate(self, model: Model, node: ir.Node, functions: Iterable[Any]) -> Product | str:
-        name, kind = PRODUCTS[operator_of(node)]
-        if name not in self.operators:
-            return f"{name} is not among the operators to quantize"
+    def _candidate(
+        self, model: Model, node: ir.Node, kind: Weighted, functions: Iterable[Any]
+    ) -> Product | str:
+        if kind.family not in self.operators:
+            return f"{kind.family} is not among the operators to quantize"
         pattern = excluded_by(node, self.exclude)
         if pattern is not None:
             return f"{pattern!r} is excluded"
@@ -111,7 +114,7 @@ class QuantizeProducts(Pass):
             return "it stands in a function"
         if opset_of(model, node) < 11:
             return f"opset {opset_of(model, node)} has no DynamicQuantizeLinear"
-        if kind == "attention" and self.format == "standard":
+        if kind.kind == "attention" and self.format == "standard":
             return "the standard has no quantized attention"
         product = product_of(model, node)
         if isinstance(product, Product):

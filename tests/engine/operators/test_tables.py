@@ -20,7 +20,6 @@ ALLOWED = {
     "engine/inputs/sizes.py": "which weights imply the size of an input: a guess, made here alone",
     "engine/patterns/pattern.py": "what a pattern may reach through unless it says otherwise",
     "engine/parameter_steps.py": "classes of its own that are called like operators",
-    "engine/quantization/products.py": "the names by which users of quantization know products",
     "passes/cleanup/eliminate_noop_arithmetic.py": _SUBJECT,
     "passes/cleanup/merge_reshapes.py": _SUBJECT,
     "passes/fusion/collapse_mask_gather.py": _SUBJECT,
