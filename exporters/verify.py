@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
-import onnxruntime
 import torch
 from torch import Tensor
 
+from fuseline.engine.execution.weights import weights_as_inputs
 from fuseline.engine.model import Model
+from fuseline.engine.runtime import run, session
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.mode import without_dropout
 from fuseline.exporters.planning import Plan
@@ -89,31 +89,13 @@ class Runner:
     """Runs a model on ONNX Runtime; weights are fed from where they are, so they are never copied."""
 
     def __init__(self, model: Model, *, threads: int = 1) -> None:
-        graph_model = model.ir.clone()
-        self._weights = _weights_to_inputs(graph_model)
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(
-            ir.to_proto(graph_model).SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        fed = model.clone()
+        weights = weights_as_inputs(fed.ir, lambda _, tensor: tensor.size > 1)
+        self._weights: dict[str, Array] = {name: tensor.numpy() for name, tensor in weights.items()}
+        self._session = session(fed, threads=threads)
 
     def __call__(self, feeds: dict[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
-        names = list(outputs or (o.name for o in self._session.get_outputs()))
-        return dict(zip(names, self._session.run(names, {**feeds, **self._weights}), strict=True))
-
-
-def _weights_to_inputs(model: ir.Model) -> dict[str, Array]:
-    weights: dict[str, Array] = {}
-    for name, value in list(model.graph.initializers.items()):
-        if value.const_value is None or value.const_value.size < 2:
-            continue
-        weights[name] = value.const_value.numpy()
-        model.graph.initializers.pop(name)
-        value.const_value = None
-        model.graph.inputs.append(value)
-    return weights
+        return run(self._session, {**feeds, **self._weights}, outputs)
 
 
 def check(model: Model, plan: Plan) -> CheckReport:

@@ -28,15 +28,12 @@ class EliminateNoopConcat(Pass):
             if len(filled) == 1:
                 bypass(rewriter, node, filled[0], "one part")
             elif filled and len(filled) < len(node.inputs) and rewriter.permit(node, "empty parts"):
-                _rebuild(rewriter, node, filled)
+                op = rewriter.builder(node)
+                [joined] = op.copy(node, filled)
+                rewriter.replace([node], op.nodes, [(node.outputs[0], joined)])
         return rewriter.changes
 
 
 def _is_empty(value: ir.Value, axis: int) -> bool:
     dims = dims_of(value)
     return dims is not None and -len(dims) <= axis < len(dims) and dims[axis] == 0
-
-
-def _rebuild(rewriter: Rewriter, node: ir.Node, inputs: list[ir.Value]) -> None:
-    new = ir.Node("", "Concat", inputs, list(node.attributes.values()))
-    rewriter.replace([node], [new], [(node.outputs[0], new.outputs[0])])

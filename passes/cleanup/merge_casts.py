@@ -48,6 +48,7 @@ class MergeCasts(Pass):
             if target == source.dtype:
                 bypass(rewriter, node, source, "casts cancel")
             elif rewriter.permit(node, "two casts"):
-                new = ir.Node("", "Cast", [source], list(node.attributes.values()))
-                rewriter.replace([inner, node], [new], [(node.outputs[0], new.outputs[0])])
+                op = rewriter.builder(node)
+                [cast] = op.copy(node, [source])
+                rewriter.replace([inner, node], op.nodes, [(node.outputs[0], cast)])
         return rewriter.changes

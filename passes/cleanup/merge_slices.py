@@ -10,10 +10,9 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import function_graphs, is_op, nodes_of, only_user, opset_of
+from fuseline.engine.nodes import is_op, nodes_of, only_user, opset_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.materialize import new_constant
 
 __all__ = ["MergeSlices"]
 
@@ -30,7 +29,6 @@ class MergeSlices(Pass):
     name = "merge-slices"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions = function_graphs(model)
         for node in nodes_of(model, "Slice"):
             inner = node.inputs[0].producer() if node.inputs[0] is not None else None
             if inner is None or not is_op(inner, "Slice") or opset_of(model, node) < 10:
@@ -41,7 +39,10 @@ class MergeSlices(Pass):
             if first is None or second is None or not _disjoint(first[2], second[2]):
                 continue
             if rewriter.permit(node, "two slices"):
-                _merge(rewriter, inner, node, first, second, as_node=node.graph in in_functions)
+                op = rewriter.builder(node)
+                bounds = [np.concatenate(parts) for parts in zip(first, second, strict=True)]
+                merged = op.Slice(inner.inputs[0], *bounds)
+                rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
         return rewriter.changes
 
 
@@ -65,20 +66,3 @@ def _disjoint(a: Array, b: Array) -> bool:
     joined = [*a.tolist(), *b.tolist()]
     one_sign = min(joined) >= 0 or max(joined) < 0
     return one_sign and not set(a.tolist()) & set(b.tolist())
-
-
-def _merge(
-    rewriter: Rewriter,
-    inner: ir.Node,
-    node: ir.Node,
-    first: list[Array],
-    second: list[Array],
-    *,
-    as_node: bool,
-) -> None:
-    inputs = [inner.inputs[0]]
-    for part, a, b in zip(_PARTS, first, second, strict=True):
-        joined = np.concatenate([a, b])
-        inputs.append(new_constant(rewriter, node, part, joined, as_node=as_node))
-    new = ir.node("Slice", inputs)
-    rewriter.replace([inner, node], [new], [(node.outputs[0], new.outputs[0])])

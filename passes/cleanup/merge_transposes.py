@@ -33,8 +33,9 @@ class MergeTransposes(Pass):
             if perm == sorted(perm):
                 bypass(rewriter, node, source, "transposes cancel")
             elif rewriter.permit(node, "two transposes"):
-                new = ir.node("Transpose", [source], {"perm": perm})
-                rewriter.replace([inner, node], [new], [(node.outputs[0], new.outputs[0])])
+                op = rewriter.builder(node)
+                merged = op.Transpose(source, perm=perm)
+                rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
         return rewriter.changes
 
 

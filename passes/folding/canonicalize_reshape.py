@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.analysis import Contents
 from fuseline.engine.constants import is_constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import function_graphs, has_references, is_op
+from fuseline.engine.nodes import has_references, is_op
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.passes.folding.materialize import new_constant
 from fuseline.passes.folding.reshape_target import reshape_target
 
 __all__ = ["CanonicalizeReshape"]
@@ -28,7 +26,7 @@ class CanonicalizeReshape(Pass):
     name = "canonicalize-reshape"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions, values = function_graphs(model), rewriter.analysis(Contents)
+        values = rewriter.analysis(Contents)
         for graph in list(model.graphs()):
             for node in graph:
                 values.visit(node)
@@ -36,9 +34,9 @@ class CanonicalizeReshape(Pass):
                     continue
                 target = _constant_target(model, node, values, rewriter)
                 if target is not None and rewriter.permit(node, f"target is always {target}"):
-                    array = np.array(target, np.int64)
-                    constant = new_constant(rewriter, node, "target", array, as_node=graph in in_functions)
-                    node.replace_input_with(1, constant)
+                    op = rewriter.builder(node)
+                    node.replace_input_with(1, op.constant(target, "target"))
+                    rewriter.insert(node, op.nodes, replaces=(node,))
         return rewriter.changes
 
 

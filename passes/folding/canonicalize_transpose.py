@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import function_graphs, has_references, nodes_of
+from fuseline.engine.nodes import has_references, nodes_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.passes.folding.materialize import new_constant
 from fuseline.passes.folding.reshape_target import reshape_target
 
 __all__ = ["CanonicalizeTranspose"]
@@ -25,15 +23,13 @@ class CanonicalizeTranspose(Pass):
     name = "canonicalize-transpose"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions = function_graphs(model)
         for node in nodes_of(model, "Transpose"):
             target = _target(node)
             if target is None or not rewriter.permit(node, "only dimensions of size 1 move"):
                 continue
-            array = np.array(target, np.int64)
-            shape = new_constant(rewriter, node, "target", array, as_node=node.graph in in_functions)
-            new = ir.node("Reshape", [node.inputs[0], shape])
-            rewriter.replace([node], [new], [(node.outputs[0], new.outputs[0])])
+            op = rewriter.builder(node)
+            made = op.Reshape(node.inputs[0], target)
+            rewriter.replace([node], op.nodes, [(node.outputs[0], made)])
         return rewriter.changes
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.analysis import Contents
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_op
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import Dims, dims_of
 from fuseline.engine.shapes.known import Known
 from fuseline.engine.shapes.output_dims import output_dims
-from fuseline.passes.folding.materialize import new_constant
 
 __all__ = ["CollapseShapeArithmetic"]
 
@@ -89,14 +88,13 @@ class _Walk:
             return None
         if not self.rewriter.permit(node, f"{list(found.items)} is read from the inputs"):
             return None
-        made = [self._part(node, p) for p in parts if p is not None]
-        if len(made) > 1:
-            joined = ir.node("Concat", made, {"axis": 0})
-            self.rewriter.insert(node, [joined], replaces=[node])
-            self.values.learn(joined.outputs[0], found)
-            made = [joined.outputs[0]]
-        self.rewriter.redirect(node.outputs[0], made[0])
-        return made[0]
+        op = self.rewriter.builder(node)
+        made = [self._part(op, p) for p in parts if p is not None]
+        vector = op.Concat(*made, axis=0) if len(made) > 1 else made[0]
+        self.values.learn(vector, found)
+        self.rewriter.insert(node, op.nodes, replaces=[node])
+        self.rewriter.redirect(node.outputs[0], vector)
+        return vector
 
     def _is_plain(self, node: ir.Node) -> bool:
         """Whether the node is already a Shape of an input."""
@@ -129,23 +127,18 @@ class _Walk:
                 if end > start and (opset >= _PARTS_SINCE or whole):
                     yield value, start, end
 
-    def _part(self, node: ir.Node, part: tuple[ir.Value, int, int] | list[int]) -> ir.Value:
+    def _part(self, op: Builder, part: tuple[ir.Value, int, int] | list[int]) -> ir.Value:
         if isinstance(part, list):
-            return new_constant(self.rewriter, node, "dims", np.array(part, np.int64), as_node=False)
+            return op.constant(part, "dims")
         source, start, end = part
         key = (tuple(dims_of(source) or ())[start:end], 1)
         if key in self.first:
             return self.first[key]
         whole = start == 0 and end == len(dims_of(source) or ())
-        made = ir.node("Shape", [source], {} if whole else {"start": start, "end": end})
-        made.outputs[0].type, made.outputs[0].shape = (
-            ir.TensorType(ir.DataType.INT64),
-            ir.Shape([end - start]),
-        )
-        self.rewriter.insert(node, [made], replaces=[node])
-        self.values.learn(made.outputs[0], Known(key[0]))
-        self.first[key] = made.outputs[0]
-        return made.outputs[0]
+        made = op.Shape(source) if whole else op.Shape(source, start=start, end=end)
+        self.values.learn(made, Known(key[0]))
+        self.first[key] = made
+        return made
 
 
 def _is_symbolic(found: Known) -> bool:

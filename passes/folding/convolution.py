@@ -12,7 +12,6 @@ from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import has_references, is_op
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.passes.folding.materialize import add_initializer
 
 __all__ = ["foldable_convolution", "per_channel", "scale_and_shift"]
 
@@ -54,8 +53,6 @@ def scale_and_shift(
     model: Model, rewriter: Rewriter, convolution: ir.Node, last: ir.Node, scale: Array, shift: Array
 ) -> None:
     """Put a convolution with other weights in the place of `convolution` … `last`."""
-    graph = convolution.graph
-    assert graph is not None
     weight = constant(model, convolution.inputs[1], at_most=_LARGEST)
     assert weight is not None
     old = convolution.inputs[2] if len(convolution.inputs) > 2 else None
@@ -66,11 +63,7 @@ def scale_and_shift(
     # In double precision, so that the result is rounded once.
     new_weight = (weight.astype(np.float64) * factors).astype(weight.dtype)
     new_bias = (bias.astype(np.float64) * scale + shift).astype(weight.dtype)
-    stem = convolution.inputs[1].name if convolution.inputs[1] is not None else convolution.name
-    inputs = [
-        convolution.inputs[0],
-        add_initializer(graph, rewriter.fresh_name(graph, f"{stem}_folded"), new_weight),
-        add_initializer(graph, rewriter.fresh_name(graph, f"{stem}_folded_bias"), new_bias),
-    ]
-    new = ir.Node("", convolution.op_type, inputs, list(convolution.attributes.values()))
-    rewriter.replace([convolution, last], [new], [(last.outputs[0], new.outputs[0])])
+    op = rewriter.builder(convolution)
+    inputs = (convolution.inputs[0], op.constant(new_weight, "weight"), op.constant(new_bias, "bias"))
+    [made] = op.copy(convolution, inputs)
+    rewriter.replace([convolution, last], op.nodes, [(last.outputs[0], made)])

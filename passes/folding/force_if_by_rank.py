@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.constants import constant, is_constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import function_graphs, has_references, is_op, nodes_of
+from fuseline.engine.nodes import has_references, is_op, nodes_of
 from fuseline.engine.operators import record
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.engine.shapes.rules import same
-from fuseline.passes.folding.materialize import new_constant
 
 __all__ = ["ForceIfByRank"]
 
@@ -31,7 +29,6 @@ class ForceIfByRank(Pass):
     name = "force-if-by-rank"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        in_functions = function_graphs(model)
         for node in nodes_of(model, "If"):
             condition = node.inputs[0]
             if condition is None or is_constant(model, condition):
@@ -39,8 +36,9 @@ class ForceIfByRank(Pass):
             taken = _forced_branch(model, node)
             if taken is None or not rewriter.permit(node, f"only its {taken} branch has a rank that fits"):
                 continue
-            array = np.array(taken == "then")
-            forced = new_constant(rewriter, node, "condition", array, as_node=node.graph in in_functions)
+            op = rewriter.builder(node)
+            forced = op.constant(taken == "then", "condition")
+            rewriter.insert(node, op.nodes, replaces=(node,))
             # Nodes of one graph run together, so the others see the same condition.
             for user, index in tuple(condition.uses()):
                 if user.graph is node.graph and is_op(user, "If") and index == 0:

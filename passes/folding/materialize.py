@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from fuseline.engine.rewriting.rewriter import Rewriter
 
-__all__ = ["add_initializer", "materialize"]
+__all__ = ["materialize"]
 
 Array = npt.NDArray[Any]
 
@@ -34,11 +34,11 @@ def materialize(rewriter: Rewriter, node: ir.Node, outputs: Sequence[Array], *, 
         elif value.uses():
             name, value.name = value.name, f"{value.name}_folded"
             assert name is not None
-            value.replace_all_uses_with(add_initializer(graph, name, array))
+            value.replace_all_uses_with(_add_initializer(graph, name, array))
     rewriter.remove(node)
 
 
-def add_initializer(graph: ir.Graph | ir.Function, name: str, array: Array) -> ir.Value:
+def _add_initializer(graph: ir.Graph | ir.Function, name: str, array: Array) -> ir.Value:
     assert isinstance(graph, ir.Graph)
     tensor = ir.Tensor(array, name=name)
     value = ir.Value(
@@ -46,16 +46,3 @@ def add_initializer(graph: ir.Graph | ir.Function, name: str, array: Array) -> i
     )
     graph.register_initializer(value)
     return value
-
-
-def new_constant(rewriter: Rewriter, anchor: ir.Node, role: str, array: Array, *, as_node: bool) -> ir.Value:
-    """A new constant for `anchor` to read: an initializer, or a node before it in a function body."""
-    graph = anchor.graph
-    assert graph is not None
-    name = rewriter.fresh_name(graph, f"{anchor.name or anchor.op_type}_{role}")
-    if not as_node:
-        return add_initializer(graph, name, array)
-    constant = ir.node("Constant", [], {"value": ir.Tensor(array)})
-    constant.outputs[0].name = name
-    rewriter.insert(anchor, [constant], replaces=(anchor,))
-    return constant.outputs[0]

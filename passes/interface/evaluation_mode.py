@@ -80,12 +80,10 @@ def _use_buffers(model: Model, node: ir.Node, rewriter: Rewriter, updates: Mappi
     if not rewriter.permit(node, "batch norm by its buffers"):
         return
     epsilon = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
-    made = ir.node("BatchNormalization", [*node.inputs[:3], *statistics], {"epsilon": epsilon})
-    graph = node.graph
-    assert graph is not None
-    rewriter.adopt(graph, made, replaces=(node,))
-    graph.insert_before(node, made)
-    rewriter.redirect(node.outputs[0], made.outputs[0])
+    op = rewriter.builder(node)
+    made = op.BatchNormalization(*node.inputs[:3], *statistics, epsilon=epsilon)
+    rewriter.insert(node, op.nodes, replaces=(node,))
+    rewriter.redirect(node.outputs[0], made)
 
 
 def _updated_buffer(model: Model, value: ir.Value, updates: Mapping[str, str]) -> ir.Value | None:

@@ -30,6 +30,7 @@ class TakeOutputGradients(Pass):
         graph, training = model.graph, model.facts.training
         if training.loss == OBJECTIVE or not rewriter.permit("outputs", self.summary()):
             return rewriter.changes
+        op = rewriter.builder(graph)
         terms: list[ir.Value] = []
         for output in [o for o in graph.outputs if o.name not in training.updates]:
             kind = output.type or ir.TensorType(ir.DataType.FLOAT)
@@ -37,21 +38,12 @@ class TakeOutputGradients(Pass):
             graph.inputs.append(incoming)
             if output.name == training.loss:
                 output.name = OWN_LOSS
-            product = ir.node("Mul", [output, incoming], name=f"{OBJECTIVE}/{output.name}/Mul")
-            total = ir.node("ReduceSum", product.outputs, {"keepdims": 0})
-            terms.append(_append(graph, rewriter, product, total))
+            terms.append(op.ReduceSum(op.Mul(output, incoming), keepdims=0))
         while len(terms) > 1:
-            terms.append(_append(graph, rewriter, ir.node("Add", [terms.pop(), terms.pop()])))
+            terms.append(op.Add(terms.pop(), terms.pop()))
         objective = terms[0]
-        objective.name, objective.shape = OBJECTIVE, ir.Shape([])
-        objective.type = ir.TensorType(ir.DataType.FLOAT)
+        objective.name = OBJECTIVE
+        rewriter.append(graph, op.nodes)
         graph.outputs.append(objective)
         model.facts.training = replace(training, loss=OBJECTIVE)
         return rewriter.changes
-
-
-def _append(graph: ir.Graph, rewriter: Rewriter, *nodes: ir.Node) -> ir.Value:
-    for node in nodes:
-        rewriter.adopt(graph, node, replaces=())
-        graph.append(node)
-    return nodes[-1].outputs[0]

@@ -43,8 +43,9 @@ def _accumulate(model: Model, rewriter: Rewriter, gradient: ir.Value) -> None:
     buffer = ir.Value(name=f"{name}.buffer", type=gradient.type, shape=gradient.shape)
     graph.inputs.append(buffer)
     gradient.name = f"{name}.new"
-    total = ir.Value(name=name, type=gradient.type, shape=gradient.shape)
-    node = ir.node("Add", [buffer, gradient], outputs=[total])
-    rewriter.append(graph, [node], replaces=[producer])
+    op = rewriter.builder(graph)
+    total = op.Add(buffer, gradient)
+    total.name = name
+    rewriter.append(graph, op.nodes, replaces=[producer])
     graph.outputs[[o is gradient for o in graph.outputs].index(True)] = total
     add_update(model, name, str(buffer.name))

@@ -83,16 +83,11 @@ class InsertOptimizer(Pass):
         attributes = {"skip_nonfinite": int(self.skip_nonfinite), "zero_gradients": int(accumulate)}
         if self.kind == "sgd":
             attributes["nesterov"] = int(self.nesterov)
-        applied = ir.Value(name=names.APPLIED, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([1]))
-        norm = ir.Value(name=names.GRADIENT_NORM, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1]))
-        node = ir.node(
-            _KERNELS[self.kind],
-            [*inputs.values(), *(t for group in tensors for t in group)],
-            attributes,
-            domain="fuseline",
-            outputs=[applied, norm],
-        )
-        rewriter.append(graph, [node])
+        op = rewriter.builder(graph)
+        operands = (*inputs.values(), *(t for group in tensors for t in group))
+        applied, norm = op.node(_KERNELS[self.kind], *operands, **attributes, _domain="fuseline", _outputs=2)
+        applied.name, norm.name = names.APPLIED, names.GRADIENT_NORM
+        rewriter.append(graph, op.nodes)
         graph.outputs.extend([applied, norm])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
@@ -53,13 +52,9 @@ def _table(node: ir.Node) -> ir.Value | None:
 def _mask(rewriter: Rewriter, node: ir.Node, row: int) -> None:
     ids, gradient = node.inputs[1], node.inputs[2]
     assert gradient is not None
-    padding = ir.node("Constant", [], {"value": ir.tensor(np.array(row, np.int64))})
-    last = ir.node("Constant", [], {"value": ir.tensor(np.array([-1], np.int64))})
-    same = ir.node("Equal", [ids, padding.outputs[0]])
-    kept = ir.node("Not", same.outputs)
-    mask = ir.node("Cast", kept.outputs, {"to": ir.DataType.FLOAT.value})
-    column = ir.node("Unsqueeze", [mask.outputs[0], last.outputs[0]])
-    masked = ir.node("Mul", [gradient, column.outputs[0]])
-    rewriter.insert(node, [padding, last, same, kept, mask, column, masked])
-    node.replace_input_with(2, masked.outputs[0])
+    op = rewriter.builder(node)
+    mask = op.Cast(op.Not(op.Equal(ids, row)), to=ir.DataType.FLOAT.value)
+    masked = op.Mul(gradient, op.Unsqueeze(mask, [-1]))
+    rewriter.insert(node, op.nodes)
+    node.replace_input_with(2, masked)
     node.metadata_props[_MARK] = str(row)

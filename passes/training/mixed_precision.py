@@ -10,6 +10,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import is_standard
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.properties import Property
+from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["MixedPrecision"]
@@ -79,9 +80,10 @@ class MixedPrecision(Pass):
 
     def _insert_casts(self, rewriter: Rewriter, node: ir.Node, value: ir.Value, low: ir.DataType) -> ir.Value:
         types = (low, ir.DataType.FLOAT) if self.emulate else (low,)
-        casts = _casts(value, types)
-        rewriter.insert(node, casts)
-        return casts[-1].outputs[0]
+        op = rewriter.builder(node)
+        rounded = _cast(op, value, types)
+        rewriter.insert(node, op.nodes)
+        return rounded
 
     def _round_result(
         self,
@@ -93,13 +95,12 @@ class MixedPrecision(Pass):
         low: ir.DataType,
     ) -> None:
         types = (low, ir.DataType.FLOAT) if self.emulate else (ir.DataType.FLOAT,)
-        casts = _casts(result, types)
-        graph = node.graph
+        op, graph = rewriter.builder(node), node.graph
         assert graph is not None
-        for cast in casts:
+        final = _cast(op, result, types)
+        for cast in op.nodes:
             rewriter.adopt(graph, cast, replaces=(node,))
-        graph.insert_after(node, casts)
-        final = casts[-1].outputs[0]
+        graph.insert_after(node, op.nodes)
         for user, index in users:
             user.replace_input_with(index, final)
         if was_output:
@@ -110,11 +111,8 @@ class MixedPrecision(Pass):
             result.name, final.name = rewriter.fresh_name(graph, f"{name}_full"), name
 
 
-def _casts(value: ir.Value, types: tuple[ir.DataType, ...]) -> list[ir.Node]:
-    made: list[ir.Node] = []
+def _cast(op: Builder, value: ir.Value, types: tuple[ir.DataType, ...]) -> ir.Value:
+    """The value through one type after the other."""
     for dtype in types:
-        node = ir.node("Cast", [value], {"to": dtype.value})
-        node.outputs[0].type, node.outputs[0].shape = ir.TensorType(dtype), value.shape
-        made.append(node)
-        value = node.outputs[0]
-    return made
+        value = op.Cast(value, to=dtype.value)
+    return value
