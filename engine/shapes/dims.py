@@ -1,7 +1,8 @@
 """Arithmetic on dimensions that may be symbolic.
 
-A dimension is a number, a name or a sum of products such as "2*N*S + 1", or None when nothing is known. Sums
-are kept in one canonical spelling, so two dimensions are provably equal exactly when they compare equal.
+A dimension is a number, a name or a sum of products such as "2*N*S + 1", or None when nothing is known. What
+exporters write in brackets, such as "(S//2)", is taken for a name. Sums are kept in one canonical spelling,
+so two dimensions are provably equal exactly when they compare equal.
 """
 
 from __future__ import annotations
@@ -218,17 +219,42 @@ def _polynomial(dim: Dim) -> _Polynomial | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parse(text: str) -> _Polynomial | None:
-    """A sum of products of names and numbers; None for any other spelling, which stays opaque."""
+    """A sum of products of numbers, names and whole terms in brackets, which stay as they are written; None
+    for any other spelling."""
     made: _Polynomial = {}
-    for term in text.split(" + "):
+    for term in _split(text, " + "):
         count, factors = 1, []
-        for factor in term.split("*"):
+        for factor in _split(term, "*"):
             if re.fullmatch(r"-?\d+", factor):
                 count *= int(factor)
-            elif _NAME.fullmatch(factor):
+            elif _NAME.fullmatch(factor) or _bracketed(factor):
                 factors.append(factor)
             else:
                 return None
         key = tuple(sorted(factors))
         made[key] = made.get(key, 0) + count
     return made
+
+
+def _split(text: str, by: str) -> list[str]:
+    """The parts between separators that no bracket encloses."""
+    parts = text.split(by)
+    if "(" not in text:
+        return parts
+    joined = [parts[0]]
+    for part in parts[1:]:
+        if joined[-1].count("(") > joined[-1].count(")"):
+            joined[-1] += by + part
+        else:
+            joined.append(part)
+    return joined
+
+
+def _bracketed(text: str) -> bool:
+    """Whether one pair of brackets encloses the whole text."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place == len(text) - 1 and letter == ")"
+    return False

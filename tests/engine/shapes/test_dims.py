@@ -94,3 +94,25 @@ def test_a_name_is_trusted(name: str) -> None:
 def test_torch_flattened_lengths() -> None:
     value = ir.Value(name="v", shape=ir.Shape(["((length*batch)//batch)", "((a*b)//c)"]))
     assert dims.dims_of(value) == ("length", "((a*b)//c)")
+
+
+@pytest.mark.parametrize(
+    ("dims_", "expected"),
+    [
+        (("N", "(S//4)", "(T//4)", 2), "2*(S//4)*(T//4)*N"),
+        (("(S + 1)", 2), "2*(S + 1)"),
+        (("((a*b)//c)", "N"), "((a*b)//c)*N"),
+        (("(a)(b)", "N"), None),
+        (("S - 1", "N"), None),
+        (("min(8,S)", "N"), None),
+        (("(S", "N"), None),
+    ],
+)
+def test_what_stands_in_brackets_is_one_name(dims_: dims.Dims, expected: Dim) -> None:
+    assert dims.product(dims_) == expected
+
+
+def test_terms_in_brackets_add_up() -> None:
+    assert dims.add("(S//2)", "(S//2) + 1") == "2*(S//2) + 1"
+    assert dims.subtract("(S//2) + 1", 1) == "(S//2)"
+    assert dims.divide("16*(S//4)*N", "16*N") == "(S//4)"
