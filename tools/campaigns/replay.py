@@ -5,7 +5,8 @@
 
 The folder (default: $FUSELINE_REPLAY, or build/replay) holds every model as it was before any pass, and the
 canonical text of each transformed graph. Recording goes on where it stopped; comparing needs neither torch
-nor the network. `--details` compares what is known about types inside the graphs, too. Exit 1 if one differs.
+nor the network. `--details` compares what is known about types inside the graphs, too. A difference that is
+meant belongs into replay_justified.yaml with its reason; exit 1 if there is any other.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from fuseline.engine.canonical import local_lines, with_plain_constants, without_details
 from fuseline.tools.campaigns import replay_cases
 from fuseline.tools.campaigns.replay_cases import Case
+from fuseline.tools.campaigns.replay_justified import justified_by
+from fuseline.tools.campaigns.replay_justified import load as load_classes
 from fuseline.tools.console import console
 
 __all__ = ["compare", "main", "record"]
@@ -56,11 +59,36 @@ def _shown(case: Case, folder: Path, details: bool) -> str:
 
 
 def explanation(case: Case, folder: Path, into: Path, *, details: bool) -> list[str]:
-    """The lines that went and those that came, operators in place of numbers."""
-    was, now = (local_lines(_shown(case, where, details)) for where in (folder, into))
-    lost, gained = Counter(was) - Counter(now), Counter(now) - Counter(was)
-    found = [f"- {line}" for line in lost.elements()] + [f"+ {line}" for line in gained.elements()]
-    return found or ["only the connections differ"]
+    """The lines that went (-) and that came (+), operators in place of numbers.
+
+    One of several equal lines went (<), or came to those that were there (>).
+    """
+    was, now = (Counter(local_lines(_shown(case, where, details))) for where in (folder, into))
+    lost = [f"{'<' if line in now else '-'} {line}" for line in (was - now).elements()]
+    gained = [f"{'>' if line in was else '+'} {line}" for line in (now - was).elements()]
+    return lost + gained or ["only the connections differ"]
+
+
+def report(different: Sequence[Case], folder: Path, into: Path, options: argparse.Namespace) -> int:
+    """Print what differs, and count what does so without justification."""
+    classes = load_classes()
+    unjustified, meant = 0, Counter[str]()
+    for case in different:
+        lines = explanation(case, folder, into, details=options.details)
+        used, left = justified_by(str(case), lines, classes)
+        if not left:
+            meant.update(used)
+            continue
+        unjustified += 1
+        console.print(f"differs: {case}", markup=False, highlight=False)
+        if options.explain:
+            more = [f"… {len(left) - _SHOWN_LINES} more lines"] * (len(left) > _SHOWN_LINES)
+            shown = [f"    {line}" for line in (*left[:_SHOWN_LINES], *more)]
+            console.print("\n".join(shown), markup=False, highlight=False)
+    for found in classes:
+        if meant[found.name]:
+            console.print(f"meant in {meant[found.name]} graphs: {found.name}: {found.reason}", markup=False)
+    return unjustified
 
 
 def main() -> int:
@@ -79,15 +107,12 @@ def main() -> int:
             )
             return 2
         different = differing(recorded, options.folder, into, details=options.details)
-        for case in different:
-            console.print(f"differs: {case}", markup=False, highlight=False)
-            if options.explain:
-                lines = explanation(case, options.folder, into, details=options.details)
-                left = f"… {len(lines) - _SHOWN_LINES} more lines"
-                shown = lines[:_SHOWN_LINES] + [left] * (len(lines) > _SHOWN_LINES)
-                console.print("\n".join(f"    {line}" for line in shown), markup=False, highlight=False)
-    console.print(f"{len(recorded) - len(different)} of {len(recorded)} graphs are as recorded")
-    return 1 if different else 0
+        unjustified = report(different, options.folder, into, options)
+    console.print(
+        f"{len(recorded) - len(different)} of {len(recorded)} graphs are as recorded, "
+        f"{len(different) - unjustified} differ as is meant, {unjustified} otherwise"
+    )
+    return 1 if unjustified else 0
 
 
 def _options() -> argparse.Namespace:
@@ -100,7 +125,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="models whose name this regular expression finds")
     parser.add_argument("--quick", action="store_true", help=f"the same as --only '{QUICK}'")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--explain", action="store_true", help="show what differs")
+    parser.add_argument("--explain", action="store_true", help="show the lines that no class justifies")
     parser.add_argument("--details", action="store_true", help="compare types inside the graphs, too")
     parser.add_argument("--into", type=Path, help="keep the new texts here, and go on with what is there")
     return parser.parse_args()
