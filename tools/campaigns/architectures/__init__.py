@@ -1,0 +1,1 @@
+"""The architectures of the zoo, by what they read."""
