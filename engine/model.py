@@ -17,6 +17,7 @@ from fuseline.engine.facts import Facts
 from fuseline.engine.parameter_steps import Reshape, Transpose
 from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.properties import Property
+from fuseline.engine.shapes.placeholders import forget_placeholders
 
 __all__ = ["Model"]
 
@@ -66,6 +67,7 @@ class Model:
             Facts.from_json(_json(facts)) if facts else None,
         )
         model.name_everything()
+        forget_placeholders(ir_model)
         return model
 
     @classmethod

@@ -23,6 +23,7 @@ __all__ = [
     "divide",
     "equal",
     "evaluate",
+    "is_placeholder",
     "known",
     "multiply",
     "product",
@@ -60,9 +61,15 @@ def dims_of(value: ir.Value | None) -> Dims | None:
 
 
 @functools.lru_cache(maxsize=4096)
+def is_placeholder(name: str | None) -> bool:
+    """Whether a dimension of this name is just not known."""
+    return name is not None and _PLACEHOLDER.fullmatch(name) is not None
+
+
+@functools.lru_cache(maxsize=4096)
 def _meant(name: str | None) -> str | None:
     """The size that a name stands for in every place; None for a placeholder."""
-    if name is None or _PLACEHOLDER.fullmatch(name):
+    if name is None or is_placeholder(name):
         return None
     # Torch writes the length of a flattened and restored mask as ((length*batch)//batch).
     found = _FLATTENED.fullmatch(name)
