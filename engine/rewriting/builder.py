@@ -203,7 +203,8 @@ class Builder:
         if array.dtype.kind not in "bif":
             raise PassError(f"{content!r} is given as an input, which is neither value nor number")
         if dtype is None:
-            dtype = self._dtype if array.dtype.kind == "f" else ir.DataType.INT64
+            # A list of nothing is one of axes or sizes, though numpy takes it for floats.
+            dtype = self._dtype if array.dtype.kind == "f" and array.size else ir.DataType.INT64
         return array.astype(dtype.numpy())
 
     def _read(self, operand: ir.Value | Array) -> Array | None:

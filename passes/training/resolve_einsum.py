@@ -67,7 +67,7 @@ def _product(op: Builder, a: ir.Value, left: str, b: ir.Value, right: str, resul
     flat = op.MatMul(x, y)
     sizes = [_size(op, a, left, c) for c in (*batch, *rows)] + [_size(op, b, right, c) for c in columns]
     if not sizes:
-        return op.Reshape(flat, op.constant([]))
+        return op.Reshape(flat, [])
     full = op.Reshape(flat, op.Concat(*sizes, axis=0))
     return _transposed(op, full, "".join([*batch, *rows, *columns]), result)
 
