@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import onnx_ir as ir
 
@@ -24,18 +24,13 @@ class Reads:
                 self.readers.setdefault(value, []).append(node)
 
 
-def ancestors(
-    values: Iterable[ir.Value], until: Callable[[ir.Node], bool] = lambda _: False
-) -> set[ir.Value]:
-    """The values themselves and all that they are computed from, captures of subgraphs included.
-
-    What a node for which `until` holds reads is left out.
-    """
+def ancestors(values: Iterable[ir.Value]) -> set[ir.Value]:
+    """The values themselves and all that they are computed from, captures of subgraphs included."""
     pending = list(values)
     seen = set(pending)
     while pending:
         producer = pending.pop().producer()
-        if producer is None or until(producer):
+        if producer is None:
             continue
         for value in read_by(producer):
             if value not in seen:

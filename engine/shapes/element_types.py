@@ -1,4 +1,4 @@
-"""The element type of a value where the graph does not say it, as it follows from what made the value."""
+"""The element type of a value where the graph does not say it, as it follows from what it is made of."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Which operators have a gradient, and along which edges a gradient flows."""
+"""Which operators have a gradient, and which nodes need one."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.operators import Trait, record
+from fuseline.engine.operators import record
+from fuseline.engine.training.edges import differentiable_inputs, is_float
 from fuseline.engine.training.gradients import loss_name
 
 __all__ = [
@@ -34,9 +33,9 @@ def nodes_on_gradient_path(model: Model) -> list[ir.Node]:
     trained |= {v for v in model.graph.inputs if model.parameters.is_trainable(v.name)}
     path = []
     for node in model.graph:
-        if node in needed and any(v in trained for v in _differentiable_inputs(node)):
+        if node in needed and any(v in trained for v in differentiable_inputs(node)):
             path.append(node)
-            trained.update(v for v in node.outputs if _is_float(v))
+            trained.update(v for v in node.outputs if is_float(v))
     return path
 
 
@@ -48,20 +47,5 @@ def _backward(loss: ir.Value) -> set[ir.Node]:
         if producer is None or producer in seen:
             continue
         seen.add(producer)
-        pending.extend(_differentiable_inputs(producer))
+        pending.extend(differentiable_inputs(producer))
     return seen
-
-
-def _differentiable_inputs(node: ir.Node) -> Iterator[ir.Value]:
-    operator = record(node)
-    if operator is not None and operator.has(Trait.DISCRETE):
-        return
-    stopped = operator.indices if operator is not None else frozenset()
-    for index, value in enumerate(node.inputs):
-        if value is not None and index not in stopped and _is_float(value):
-            yield value
-
-
-def _is_float(value: ir.Value) -> bool:
-    """Whether it may carry a gradient; an unknown type may."""
-    return value.dtype is None or value.dtype.is_floating_point()

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
-from fuseline.engine.analysis.reads import ancestors
 from fuseline.engine.errors import ModelError, PassError
 from fuseline.engine.execution.weights import weights_as_inputs
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import read_by
 from fuseline.engine.operators import libraries
 from fuseline.engine.operators.gradient import STOP_GRADIENT
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.training.definitions import register_definitions
+from fuseline.engine.training.edges import differentiable_inputs
 
 __all__ = [
     "LOSS_GRADIENT",
@@ -73,10 +74,19 @@ def build_gradients(model: Model, *, trainable: Sequence[str] | None = None) -> 
 
 
 def reachable_values(model: Model, output: str) -> set[str]:
-    """The names of all values that `output` is computed from, other than through a stopped gradient."""
-    outputs = [v for v in model.graph.outputs if v.name == output]
-    found = ancestors(outputs, until=lambda node: node.op_type == STOP_GRADIENT)
-    return {v.name for v in found if v.name}
+    """The names of all values that a gradient of `output` reaches."""
+    pending = [v for v in model.graph.outputs if v.name == output]
+    seen = set(pending)
+    while pending:
+        producer = pending.pop().producer()
+        if producer is None or producer.op_type == STOP_GRADIENT:
+            continue
+        captured = set(read_by(producer)).difference(producer.inputs)
+        for value in (*differentiable_inputs(producer), *captured):
+            if value not in seen:
+                seen.add(value)
+                pending.append(value)
+    return {v.name for v in seen if v.name}
 
 
 def _stripped(model: Model) -> ir.Model:

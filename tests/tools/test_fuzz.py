@@ -18,6 +18,7 @@ from fuseline.tools.campaigns.fuzz.campaign import campaign, judge_task
 from fuseline.tools.campaigns.fuzz.cases import OPSETS, Case, draw_case
 from fuseline.tools.campaigns.fuzz.judge import Verdict, judge
 from fuseline.tools.campaigns.fuzz.shrink import shrink
+from fuseline.tools.campaigns.fuzz.training.judging import judge_training
 from fuseline.tools.campaigns.fuzz.workers import Pool
 
 PLUGIN = '''
@@ -89,7 +90,7 @@ def test_the_drawn_graphs_are_wide() -> None:
     types: set[int] = set()
     opsets: set[int] = set()
     functions = 0
-    for index in range(400):
+    for index in range(440):
         model = onnx.ModelProto.FromString(draw_case(1, index).model)
         operators.update(n.op_type for n in model.graph.node if not n.domain)
         types.update(t.data_type for t in model.graph.initializer)
@@ -143,6 +144,29 @@ def test_a_crash_is_a_finding_only_behind_the_pipeline() -> None:
     assert (before.status, after.status) == ("unusable", "crash")
     assert isinstance(after, Verdict)
     assert after.found
+
+
+def test_gradients_are_judged_by_torch() -> None:
+    """A factor that the graph has and the loss's gradient does not is a finding, and a shrunk one too."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N,4] x) => (float y) <float[4] w = {1, 2, 3, 4}> {
+        a = Mul(x, w)  b = Tanh(a)  c = Sub(x, b)  y = ReduceSum<keepdims = 0>(c)
+    }"""
+    model = onnx.parser.parse_model(text).SerializeToString()
+    feeds = [{"x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)}]
+    assert judge_training(Case(model, feeds, "training-stock", "0/0", ("w",))).status == "ok"
+    wrong = Case(model, feeds, "planted-fault{how=swap},training-stock", "0/0", ("w",))
+    verdict = judge_training(wrong)
+    assert (verdict.status, verdict.blame) == ("wrong", "planted-fault")
+
+
+def test_the_fusions_of_training_are_met() -> None:
+    fired: set[str] = set()
+    for index in range(11, 12 * 60, 12):
+        case = draw_case(3, index)
+        assert case.trainable
+        fired.update(judge_training(case).fired)
+    assert len({name for name in fired if name.startswith(("fuse-", "native-"))}) >= 5, fired
 
 
 def test_a_quick_share_finds_nothing(tmp_path: Path) -> None:

@@ -41,6 +41,18 @@ def test_one_gradient_per_trainable_value_that_matters() -> None:
     assert set(linear().graph.initializers) <= set(model.graph.initializers)
 
 
+def test_what_only_decides_has_no_gradient() -> None:
+    model = Model.from_text(
+        LINEAR.replace("z = Relu(y)", "k = Cast<to=9>(unused) z = Where(k, y, y)").replace(
+            "float[2] unused = {1,2}", "float[3] unused = {1,0,2}"
+        )
+    )
+    for name in ("w", "b", "unused"):
+        shape = tuple(model.graph.initializers[name].const_value.shape)
+        model.parameters.add(Parameter(name=name, value=name, shape=shape))
+    assert [o.name for o in build_gradients(model).graph.outputs] == ["loss", "w_grad", "b_grad"]
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 def test_loss_gradient_scales(scale: float) -> None:
     x = np.ones((2, 4), np.float32)

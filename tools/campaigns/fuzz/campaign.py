@@ -1,4 +1,4 @@
-"""Many random graphs through the inference pipelines: nothing wrong, nothing unloadable, no crash.
+"""Many random graphs through the ready pipelines: nothing wrong or unloadable, no crash, right gradients.
 
     python -m fuseline.tools.campaigns.fuzz.campaign [--seed 0] [--count 20000] [--case SEED/INDEX]
 
@@ -21,6 +21,7 @@ from fuseline.tools.campaigns.fuzz.cases import Case, draw_case
 from fuseline.tools.campaigns.fuzz.judge import Verdict, judge
 from fuseline.tools.campaigns.fuzz.report import Finding, save
 from fuseline.tools.campaigns.fuzz.shrink import shrink
+from fuseline.tools.campaigns.fuzz.training.judging import judge_training
 from fuseline.tools.campaigns.fuzz.workers import Pool
 from fuseline.tools.console import console
 
@@ -35,7 +36,7 @@ def judge_task(task: Any, announce: Callable[[str], None]) -> Verdict:
     """A case by its numbers, or one that shrinking has made."""
     announce("original")
     case = draw_case(*task) if isinstance(task, tuple) else task
-    return judge(case, announce)
+    return judge_training(case, announce) if case.trainable else judge(case, announce)
 
 
 class _Tally:

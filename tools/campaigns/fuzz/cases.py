@@ -15,7 +15,8 @@ from onnx import TensorProto, helper
 from fuseline.tools.campaigns.fuzz.drawing import SYMBOLS, Drawing, Input, Unfit, random_content
 from fuseline.tools.campaigns.fuzz.fragments import fragments
 from fuseline.tools.campaigns.fuzz.operators.control import few
-from fuseline.tools.campaigns.fuzz.pipelines import draw_pipeline
+from fuseline.tools.campaigns.fuzz.pipelines import draw_pipeline, draw_training_pipeline
+from fuseline.tools.campaigns.fuzz.training.drawing import draw_trainable
 
 __all__ = ["Case", "draw_case"]
 
@@ -24,7 +25,8 @@ Feeds = dict[str, Array]
 
 OPSETS = range(7, 22)
 _SIZES = (0, 1, 1, 2, 4, 5, 9)
-SETS = 4
+_TRAINABLE = 12
+"""One case in so many is a trainable one."""
 
 
 @dataclass
@@ -35,11 +37,15 @@ class Case:
     feeds: list[Feeds]
     pipeline: str
     label: str = ""
+    trainable: tuple[str, ...] = ()
+    """Initializers that learn: then gradients of the first output are judged, and not outputs."""
 
 
 def draw_case(seed: int, index: int) -> Case:
     """The same numbers give the same case, in any process."""
     chance = random.Random(f"{seed}/{index}")
+    if index % _TRAINABLE == _TRAINABLE - 1:
+        return _trainable_case(chance, f"{seed}/{index}")
     g = Drawing(chance, chance.choice(OPSETS))
     g.main_float = chance.choices(
         (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16), (0.7, 0.12, 0.18)
@@ -49,6 +55,18 @@ def draw_case(seed: int, index: int) -> Case:
     model = _finish(g, style)
     feeds = [_feed(chance, g.inputs, sizes) for sizes in _assignments(chance, style == "fixed")]
     return Case(model.SerializeToString(), feeds, draw_pipeline(chance), f"{seed}/{index}")
+
+
+def _trainable_case(chance: random.Random, label: str) -> Case:
+    learned: tuple[str, ...] = ()
+    while not learned:
+        g, loss = draw_trainable(chance)
+        weights = [t.name for t in g.initializers if t.data_type == TensorProto.FLOAT and sum(t.dims) > 1]
+        learned = tuple(name for name in weights if chance.random() < 0.9)
+    style = chance.choice(("named", "named", "anonymous", "mixed", "fixed"))
+    model = _model(g, style, [helper.make_tensor_value_info(loss.name, loss.dtype, [])])
+    feeds = [_feed(chance, g.inputs, sizes) for sizes in _filled(chance, style == "fixed")]
+    return Case(model.SerializeToString(), feeds, draw_training_pipeline(chance), label, learned)
 
 
 def _fill(g: Drawing) -> None:
@@ -75,9 +93,6 @@ def _finish(g: Drawing, style: str) -> onnx.ModelProto:
     outputs = [v for v in ends if chance.random() < 0.9] + [v for v in made if chance.random() < 0.08]
     outputs = list({v.name: v for v in outputs or made[-1:]}.values())
     chance.shuffle(outputs)
-    inputs = [
-        helper.make_tensor_value_info(i.name, i.dtype, _declared(chance, i.shape, style)) for i in g.inputs
-    ]
     results = []
     for v in outputs:
         known = chance.random() < 0.5
@@ -85,13 +100,20 @@ def _finish(g: Drawing, style: str) -> onnx.ModelProto:
         results.append(
             helper.make_tensor_value_info(v.name, v.dtype, shape if chance.random() < 0.9 else None)
         )
+    return _model(g, style, results)
+
+
+def _model(g: Drawing, style: str, results: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
+    inputs = [
+        helper.make_tensor_value_info(i.name, i.dtype, _declared(g.chance, i.shape, style)) for i in g.inputs
+    ]
     graph = helper.make_graph(g.nodes, "drawn", inputs, results, g.initializers)
     imports = [helper.make_opsetid("", g.opset)]
     if g.functions:
         imports.append(helper.make_opsetid("local", 1))
     return helper.make_model(
         graph,
-        ir_version=chance.choice((8, 9, 10)),
+        ir_version=g.chance.choice((8, 9, 10)),
         opset_imports=imports,
         functions=list(g.functions.values()),
     )
@@ -119,6 +141,14 @@ def _assignments(chance: random.Random, fixed: bool) -> Iterator[dict[str, int]]
     yield dict.fromkeys(SYMBOLS, 1)
     yield {name: chance.choice(_SIZES[1:]) for name in SYMBOLS}
     yield {name: chance.choice(_SIZES) for name in SYMBOLS} | {chance.choice(sorted(SYMBOLS)): 0}
+
+
+def _filled(chance: random.Random, fixed: bool) -> Iterator[dict[str, int]]:
+    """Sizes to learn at: the same without an empty dimension."""
+    yield dict(SYMBOLS)
+    if not fixed:
+        yield dict.fromkeys(SYMBOLS, 1)
+        yield {name: chance.choice(_SIZES[1:]) for name in SYMBOLS}
 
 
 def _feed(chance: random.Random, inputs: list[Input], sizes: dict[str, int]) -> Feeds:

@@ -331,13 +331,15 @@ def _known_type(found: onnx.TypeProto | None) -> tuple[int, Shape]:
 def random_content(
     chance: random.Random, dtype: int, shape: Shape, kind: str = "any", bound: int = 0
 ) -> Array:
-    """Elements of the kind: any, positive, index (below `bound`), mask, or small whole numbers."""
+    """Elements of the kind: any, positive, mask, index (below `bound`) or label (the same, or ignored)."""
     draw = np.random.default_rng(chance.getrandbits(32))
     if dtype == TensorProto.STRING:
         return draw.choice(np.array(["", "a", "bc", "a"], object), shape) if shape else np.array("a", object)
     target = numpy_type(dtype)
     if kind == "index":
         return draw.integers(0, max(bound, 1), shape).astype(target)
+    if kind == "label":
+        return np.where(draw.random(shape) < 0.2, -100, draw.integers(0, max(bound, 1), shape)).astype(target)
     if kind == "mask":
         return _mask(draw, shape).astype(target)
     if dtype == TensorProto.BOOL:

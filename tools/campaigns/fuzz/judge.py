@@ -26,7 +26,7 @@ from fuseline.tools.campaigns.fuzz.cases import Case, Feeds
 from fuseline.tools.campaigns.fuzz.probe import open_session
 from fuseline.tools.campaigns.fuzz.standard import runtime_errs
 
-__all__ = ["FINDINGS", "Verdict", "judge"]
+__all__ = ["FINDINGS", "Failing", "Verdict", "judge", "load", "resolve"]
 
 FINDINGS = ("wrong", "fails", "unloadable", "error", "crash", "hang")
 # Outputs are judged as if they reached this magnitude, as the verifier does.
@@ -80,17 +80,17 @@ def judge(case: Case, announce: Callable[[str], None] = lambda _: None) -> Verdi
         return Verdict("unusable", "runs on none of the inputs")
     announce("transform")
     model = onnx.ModelProto.FromString(case.model)
-    pipeline = _resolve(case.pipeline)
-    failing = _Failing()
+    pipeline = resolve(case.pipeline)
+    failing = Failing()
     try:
-        result = pipeline.run(_load(case.model), [failing])
+        result = pipeline.run(load(case.model), [failing])
     except FuselineError as error:
         return Verdict("error", f"{type(error).__name__}: {error.message}", failing.name)
     fired = tuple(dict.fromkeys(r.name for r in result.records if r.changes))
     announce("transformed")
     transformed = result.model.to_proto().SerializeToString()
     try:
-        _load(transformed)
+        load(transformed)
     except FuselineError as error:
         return Verdict("error", f"what was written cannot be read: {error.message}", fired=fired)
     problem = _compare(model, original, expected, transformed)
@@ -105,11 +105,12 @@ def judge(case: Case, announce: Callable[[str], None] = lambda _: None) -> Verdi
 
 
 @cache
-def _resolve(text: str) -> Pipeline:
+def resolve(text: str) -> Pipeline:
+    """The pipeline of that text, parsed once."""
     return Pipeline.resolve(text)
 
 
-def _load(model: bytes) -> Model:
+def load(model: bytes) -> Model:
     """The way that a file takes."""
     with tempfile.NamedTemporaryFile(suffix=".onnx", dir=_scratch()) as file:
         file.write(model)
@@ -145,7 +146,7 @@ def _compare(
     if missing := {o.name for o in model.graph.output} ^ set(names):
         return "wrong", f"the outputs differ: {sorted(missing)}"
     for feed, was in expected:
-        if is_empty(feed) and ends_on(_load(transformed), feed):
+        if is_empty(feed) and ends_on(load(transformed), feed):
             continue
         try:
             values = session.run(names, {k: v for k, v in feed.items() if k in known})
@@ -229,7 +230,7 @@ def _steady(model: bytes, expected: list[tuple[Feeds, Outputs]]) -> bool:
     return True
 
 
-class _Failing(Observer):
+class Failing(Observer):
     """Remembers the pass that failed by itself."""
 
     name = ""
@@ -253,7 +254,7 @@ class _Culprit(Observer):
 def _blame(case: Case, model: onnx.ModelProto, original: Any, expected: list[tuple[Feeds, Outputs]]) -> str:
     culprit = _Culprit(lambda after: _compare(model, original, expected, after) is not None)
     try:
-        _resolve(case.pipeline).run(_load(case.model), [culprit])
+        resolve(case.pipeline).run(load(case.model), [culprit])
     except FuselineError:
         return culprit.name
     return culprit.name

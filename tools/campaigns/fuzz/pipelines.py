@@ -6,8 +6,9 @@ import random
 from functools import cache
 
 from fuseline.engine.pipeline import Pipeline
+from fuseline.kernels import available
 
-__all__ = ["READY", "draw_pipeline"]
+__all__ = ["READY", "draw_pipeline", "draw_training_pipeline"]
 
 READY = ("inference-O1", "inference-O2", "inference-O3", "quantize-prepare")
 _WEIGHTS = (2, 2, 5, 1)
@@ -30,3 +31,8 @@ def draw_pipeline(chance: random.Random) -> str:
     if chance.random() < 0.5:
         chosen.insert(0, _USEFUL[0])
     return ",".join([*chosen, _USEFUL[1]])
+
+
+def draw_training_pipeline(chance: random.Random) -> str:
+    """The one with native operators where they were built."""
+    return "training" if available() and chance.random() < 0.8 else "training-stock"

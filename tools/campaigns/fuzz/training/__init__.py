@@ -1,0 +1,1 @@
+"""Random trainable graphs: the same function in torch says what loss and gradients have to be."""
