@@ -41,9 +41,32 @@ _VIEWS = (
           evaluate=by_numpy.unsqueeze, feeds={1: Feed.AXES}, moved=_AXES),
 )  # fmt: skip
 
+# The built-in one decides from declared sizes, and takes an open size for another one than 1.
+_SUM_OF_COPIES = defined(
+    GradientNode("Shape", ("I(0)",), ("sizes",)),
+    GradientNode("Shape", ("GO(0)",), ("whole",)),
+    GradientNode("Equal", ("whole", "whole"), ("all",)),
+    GradientNode("Cast", ("all",), ("ones",), attributes={"to": 7}),
+    GradientNode("Concat", ("ones", "sizes"), ("long",), attributes={"axis": 0}),
+    GradientNode("Shape", ("whole",), ("rank",)),
+    GradientNode("Neg", ("rank",), ("start",)),
+    GradientNode("Shape", ("long",), ("end",)),
+    GradientNode("Slice", ("long", "start", "end"), ("padded",)),
+    GradientNode("Equal", ("padded", "ones"), ("single",)),
+    GradientNode("NonZero", ("single",), ("found",)),
+    GradientNode("Shape", ("rank",), ("one",)),
+    GradientNode("Neg", ("one",), ("flat",)),
+    GradientNode("Reshape", ("found", "flat"), ("axes",)),
+    GradientNode("ReduceSum", ("GO(0)", "axes"), ("sum",),
+                 attributes={"keepdims": 1, "noop_with_empty_axes": 1}),
+    GradientNode("Reshape", ("sum", "sizes")),
+    stopped=_FIRST,
+)  # fmt: skip
+
 _MOVES = (
     _move("Transpose", shape=rules.transpose, evaluate=by_numpy.transpose, positions=positions.transpose),
-    _move("Expand", indices=_FIRST, shape=rules.expand, evaluate=by_numpy.expand, feeds={1: Feed.SHAPE}),
+    _move("Expand", indices=_FIRST, shape=rules.expand, evaluate=by_numpy.expand, feeds={1: Feed.SHAPE},
+          gradient=_SUM_OF_COPIES),
     _move("Tile", indices=_FIRST, feeds={1: Feed.ONES}),
     _move("Slice", indices=frozenset([1, 2, 3, 4]), shape=rules.slice_, content=content.slice_,
           evaluate=by_numpy.slice_, positions=positions.slice_, feeds={1: Feed.ZEROS, 4: Feed.ONES},

@@ -6,8 +6,9 @@ import math
 
 import onnx_ir as ir
 
-from fuseline.engine.constants import scalar
+from fuseline.engine.constants import constant, scalar
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import rank_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
@@ -29,17 +30,18 @@ class ResolvePow(LocalRewrite):
         base, exponent = node.inputs
         if base is None or base.dtype is None or not base.dtype.is_floating_point():
             return False
-        fixed = scalar(model, exponent)
+        fixed, number = scalar(model, exponent), scalar(model, base)
         if fixed is not None:
-            return (
-                fixed in _EXPONENTS
-                and exponent is not None
-                and (exponent.shape is None or len(exponent.shape) == 0)
-            )
-        number = scalar(model, base)
-        if number is not None:
-            return number > 0 or f"the base {number} has no logarithm"
-        return False
+            more = _more_axes(model, base, exponent)
+            if more is None:
+                return f"the exponent {fixed} may give the result more axes than {base.name!r} has"
+            return fixed in _EXPONENTS or more > 0
+        if number is None:
+            return False
+        more = _more_axes(model, exponent, base)
+        if more is None or more > 0:
+            return f"the base {number} may give the result more axes than its exponent has"
+        return number > 0 or f"the base {number} has no logarithm"
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
         x, exponent = node.inputs
@@ -48,16 +50,34 @@ class ResolvePow(LocalRewrite):
             base = scalar(op.model, x)
             assert base is not None
             return op.Exp(op.Mul(exponent, math.log(base)))
-        match power:
-            case 0.5:
-                return op.Sqrt(x)
-            case -0.5:
-                return op.Div(1.0, op.Sqrt(x))
-            case 1.0:
-                return op.Identity(x)
-            case -1.0:
-                return op.Div(1.0, x)
-        square = op.Mul(x, x)
-        if power == 2:
-            return square
-        return op.Mul(square, x if power == 3 else square)
+        made = _power(op, x, power)
+        more = _more_axes(op.model, x, exponent) or 0
+        return op.Unsqueeze(made, list(range(more))) if more > 0 else made
+
+
+def _more_axes(model: Model, value: ir.Value | None, number: ir.Value | None) -> int | None:
+    """How many axes a constant of one element has more than the value; None where that is not known."""
+    content, rank = constant(model, number, at_most=1), rank_of(value)
+    if content is None or (rank is None and content.ndim):
+        return None
+    return content.ndim - (rank or 0)
+
+
+def _power(op: Builder, x: ir.Value | None, power: float) -> ir.Value:
+    match power:
+        case 0.5:
+            return op.Sqrt(x)
+        case -0.5:
+            return op.Div(1.0, op.Sqrt(x))
+        case 1.0:
+            return op.Identity(x)
+        case -1.0:
+            return op.Div(1.0, x)
+        case 2.0:
+            return op.Mul(x, x)
+        case 3.0:
+            return op.Mul(op.Mul(x, x), x)
+        case 4.0:
+            square = op.Mul(x, x)
+            return op.Mul(square, square)
+    return op.Pow(x, power)

@@ -67,7 +67,9 @@ class _Worker:
                     self.task = None
                     return content
                 if kind == "broken":
-                    raise RuntimeError(f"the fuzzer itself failed on {self.task}:\n{content}")
+                    raise RuntimeError(
+                        f"the fuzzer itself failed on {getattr(self.task, 'label', self.task)}:\n{content}"
+                    )
                 self.stage, self.since = content, time.monotonic()
         except (EOFError, ConnectionResetError):
             return self._died("crash")

@@ -32,8 +32,9 @@ __all__ = ["judge_training"]
 
 Array = npt.NDArray[Any]
 
-# Sums of float32 in another order; a gradient that cancels has the scale of the others.
-_TOLERANCE = Tolerance(relative=1e-3, absolute=0.0, scaled=2e-4, floor=1e-6)
+# Sums of float32 in another order; a gradient that cancels has the scale of the others, and one that is the
+# difference of a probability from 1 that of the 1.
+_TOLERANCE = Tolerance(relative=1e-3, absolute=0.0, scaled=2e-4, floor=1e-5)
 _SCALE_OF_LARGEST = 1e-2
 _NUDGE = 1e-6
 _NUDGES = 3
