@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
-from fuseline.engine.shapes.dims import dims_of
+from fuseline.engine.shapes.dims import Dim, dims_of
 from fuseline.passes.fusion.fragments.attention import (
     HEADS_LAST,
     check_attention,
@@ -148,6 +148,9 @@ class FuseAttentionTraining(FuseAttention, target="training"):
             bias = captures.get("bias")
             if bias is not None and _learns(context, bias):
                 return f"{bias.name!r} is learned, but gets no gradient where its scores are replaced"
+        groups = _groups(k, v, layout)
+        if groups[0] != groups[1]:
+            return f"keys and values have {groups[0]} and {groups[1]} heads"
         return check_attention(context, q, k, v, layout, form)
 
     def replace(
@@ -215,6 +218,13 @@ def _keys_and_values(
 def _repeated(op: Builder, value: ir.Value, found: int | str | None, heads: int) -> ir.Value:
     """One head that all queries share, for each of them."""
     return value if found == heads else op.Expand(value, [1, heads, 1, 1])
+
+
+def _groups(k: ir.Value, v: ir.Value, layout: int) -> tuple[Dim, Dim]:
+    """The number of heads of keys and values, before they are repeated."""
+    key = dims_of(k if layout == HEADS_LAST else unrepeated(k)) or (None,) * 4
+    value = dims_of(unrepeated(v)) or (None,) * 4
+    return key[2 if layout == HEADS_LAST else 1], value[1]
 
 
 def _gated(op: Builder, query: ir.Value, keep: ir.Value | None, drop: ir.Value | None) -> ir.Value:

@@ -34,8 +34,8 @@ Array = npt.NDArray[Any]
 
 # Sums of float32 in another order; a gradient that cancels has the scale of the others, and one that is the
 # difference of a probability from 1 that of the 1.
-_TOLERANCE = Tolerance(relative=1e-3, absolute=0.0, scaled=2e-4, floor=1e-5)
-_SCALE_OF_LARGEST = 1e-2
+_TOLERANCE = Tolerance(relative=1e-3, absolute=0.0, scaled=1e-4, floor=1e-5)
+_SCALE_OF_LARGEST = 1.0
 _NUDGE = 1e-6
 _NUDGES = 3
 _LARGEST = 1e6  # beyond, float32 says little
@@ -43,7 +43,7 @@ _LARGEST = 1e6  # beyond, float32 says little
 
 @dataclass
 class _Wanted:
-    """What torch makes of the graph at one set of inputs, and how far that moves with its inputs."""
+    """What torch makes of the graph at one set of inputs, and how far rounding moves that."""
 
     feed: Feeds
     results: dict[str, Array]
@@ -92,12 +92,15 @@ def _in_torch(model: onnx.ModelProto, weights: Feeds, feed: Feeds, loss: str) ->
         _results(model, nudged(weights, _NUDGE, seed), nudged(feed, _NUDGE, seed + 100), loss)
         for seed in range(_NUDGES)
     ]
+    others.append(_results(model, weights, feed, loss, wide=True))
     return _Wanted(feed, results, others)
 
 
-def _results(model: onnx.ModelProto, weights: Feeds, feed: Feeds, loss: str) -> dict[str, Array]:
-    value, gradients = loss_and_gradients(model, weights, feed, loss)
-    return {"loss": value, **gradients}
+def _results(
+    model: onnx.ModelProto, weights: Feeds, feed: Feeds, loss: str, *, wide: bool = False
+) -> dict[str, Array]:
+    value, gradients = loss_and_gradients(model, weights, feed, loss, wide=wide)
+    return {name: np.asarray(a, np.float32) for name, a in {"loss": value, **gradients}.items()}
 
 
 def _forward(model: bytes, wanted: list[_Wanted], loss: str) -> str:

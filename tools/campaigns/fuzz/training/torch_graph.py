@@ -23,16 +23,22 @@ class Unknown(Exception):
 
 
 def loss_and_gradients(
-    model: onnx.ModelProto, weights: Mapping[str, Array], feed: Mapping[str, Array], loss: str
+    model: onnx.ModelProto,
+    weights: Mapping[str, Array],
+    feed: Mapping[str, Array],
+    loss: str,
+    *,
+    wide: bool = False,
 ) -> tuple[Array, dict[str, Array]]:
-    """The loss, and its gradient by each of the weights; a weight that it does not depend on has none."""
-    learned = {name: torch.tensor(array, requires_grad=True) for name, array in weights.items()}
-    values: dict[str, torch.Tensor] = {name: torch.tensor(array) for name, array in feed.items()}
-    for tensor in model.graph.initializer:
-        values[tensor.name] = torch.tensor(numpy_helper.to_array(tensor).copy())
-    values |= learned
+    """The loss, and its gradient by each of the weights; a weight that it does not depend on has none.
+
+    With `wide`, what is float32 is computed as float64.
+    """
+    contents = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    values = {n: _tensor(a, wide) for n, a in (contents | dict(feed) | dict(weights)).items()}
+    learned = {name: values[name].requires_grad_() for name in weights}
     for node in model.graph.node:
-        for name, value in zip(node.output, _run(node, values), strict=False):
+        for name, value in zip(node.output, _run(node, values, wide), strict=False):
             values[name] = value
     result = values[loss]
     if not result.requires_grad or result.dim():
@@ -42,10 +48,17 @@ def loss_and_gradients(
     return result.detach().numpy(), gradients
 
 
-def _run(node: onnx.NodeProto, values: Mapping[str, torch.Tensor]) -> Sequence[torch.Tensor]:
+def _tensor(array: Array, wide: bool) -> torch.Tensor:
+    made = torch.tensor(np.array(array))
+    return made.double() if wide and made.dtype == torch.float32 else made
+
+
+def _run(node: onnx.NodeProto, values: Mapping[str, torch.Tensor], wide: bool) -> Sequence[torch.Tensor]:
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Constant":
-        return [torch.tensor(np.array(numpy_helper.to_array(attributes["value"])))]
+        return [_tensor(numpy_helper.to_array(attributes["value"]), wide)]
+    if wide and attributes.get("to") == onnx.TensorProto.FLOAT:
+        attributes["to"] = onnx.TensorProto.DOUBLE
     operator = None if node.domain else OPERATORS.get(node.op_type)
     if operator is None:
         raise Unknown(node.op_type)
