@@ -14,6 +14,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
+from fuseline.engine.plurals import counted
 from fuseline.engine.rewriting.rewriter import Rejection, Rewrite, Rewriter
 
 __all__ = ["PassManager", "PassRecord", "Result", "Step"]
@@ -65,7 +66,7 @@ class Result:
         return sum(r.changes for r in self.records)
 
     def __repr__(self) -> str:
-        return f"<Result: {self.changes} changes in {len(self.records)} passes>"
+        return f"<Result: {counted(self.changes, 'change')} in {counted(len(self.records), 'pass')}>"
 
     def _repr_html_(self) -> str:
         from fuseline.engine.display import result_html
@@ -211,7 +212,9 @@ class PassManager:
         if really and not record.changes:
             raise PassError(f"pass {record.name!r} changed the graph but reported no change")
         if record.changes and not really:
-            raise PassError(f"pass {record.name!r} reported {record.changes} changes but changed nothing")
+            raise PassError(
+                f"pass {record.name!r} reported {counted(record.changes, 'change')} but changed nothing"
+            )
         return really
 
     def _tell(self, event: Callable[[Observer], None]) -> None:

@@ -16,6 +16,7 @@ from fuseline.engine.errors import ModelError
 from fuseline.engine.facts import Facts
 from fuseline.engine.parameter_steps import Reshape, Transpose
 from fuseline.engine.parameters import ParameterMap
+from fuseline.engine.plurals import counted
 from fuseline.engine.properties import Property
 from fuseline.engine.shapes.placeholders import forget_placeholders
 
@@ -121,7 +122,9 @@ class Model:
 
     def __repr__(self) -> str:
         count = sum(1 for _ in self.nodes())
-        return f"<Model {self.graph.name or 'without a name'}: {count} nodes, opset {self.opset()}>"
+        return (
+            f"<Model {self.graph.name or 'without a name'}: {counted(count, 'node')}, opset {self.opset()}>"
+        )
 
     def _repr_html_(self) -> str:
         from fuseline.engine.display import model_html

@@ -18,6 +18,7 @@ from fuseline.tools.commands.explain import explain_command
 from fuseline.tools.commands.export import export_command
 from fuseline.tools.commands.passes import list_command, show_command
 from fuseline.tools.commands.plan import plan_command
+from fuseline.tools.commands.profile import profile_command
 from fuseline.tools.commands.quantize import quantize_command
 from fuseline.tools.commands.run import run_command
 from fuseline.tools.commands.show import show_model_command
@@ -48,6 +49,7 @@ _add(app, "diff", diff_command)
 _add(app, "bisect", bisect_command)
 _add(app, "plan", plan_command)
 _add(app, "bench", bench_command)
+_add(app, "profile", profile_command)
 _add(app, "train", train_command)
 _add(app, "show", show_model_command)
 _add(app, "view", view_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import onnx_ir as ir
@@ -28,10 +29,23 @@ class SessionOptions:
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
     #: Plans memory per input shape; where shapes change from run to run, such plans only hold memory.
     memory_pattern: bool = True
+    #: The beginning of the names of what the profiler writes; None: nothing is profiled.
+    profile: str | None = None
+
+    @property
+    def optimized_graph(self) -> Path:
+        """The graph that is really run, written when a session is profiled."""
+        return Path(f"{self.profile}.onnx")
 
     def apply(self, settings: Any, order: Order) -> None:
         """Write what is no argument of `runtime.session` into ONNX Runtime's own options."""
         settings.enable_mem_pattern = self.memory_pattern
+        if self.profile is not None:
+            settings.enable_profiling, settings.profile_file_prefix = True, self.profile
+            settings.optimized_model_filepath = str(self.optimized_graph)
+            # Weights apart: one message could not hold those of a large model.
+            weights = "session.optimized_model_external_initializers_file_name"
+            settings.add_session_config_entry(weights, f"{self.optimized_graph.name}.data")
         if order == "graph":
             import onnxruntime as ort
 

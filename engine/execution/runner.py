@@ -6,6 +6,8 @@ addresses may be others at every run.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fuseline.engine.errors import ModelError
 from fuseline.engine.execution.plan import Plan
 from fuseline.engine.execution.sessions import cache
@@ -25,6 +27,10 @@ class Runner:
         self.outputs = [o.name for o in self._session.get_outputs()]
         self.produced = frozenset(self.outputs)
         self.random = SEED in self._types or any(n.op_type == "Dropout" for n in self.model.nodes())
+
+    def end_profiling(self) -> Path:
+        """Stop the profiler; gives its file."""
+        return Path(self._session.end_profiling())
 
     def accepts(self, name: str) -> bool:
         return name in self._types

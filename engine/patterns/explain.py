@@ -12,6 +12,7 @@ from fuseline.engine.nodes import normal_domain
 from fuseline.engine.patterns.fusion import Fusion
 from fuseline.engine.patterns.match import Failure, Match
 from fuseline.engine.patterns.matcher import Matcher
+from fuseline.engine.plurals import counted
 from fuseline.engine.rewriting.rewriter import MODULE_KEY
 
 __all__ = ["Explanation", "NearMiss", "Site", "explain"]
@@ -63,11 +64,11 @@ class Explanation:
     near_misses: tuple[NearMiss, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.summary}", f"{len(self.matches)} matches"]
+        lines = [f"{self.name}: {self.summary}", counted(len(self.matches), "match")]
         for site in self.matches:
             where = f" in {site.module}" if site.module else ""
-            lines.append(f"  {site.op_type} {site.root}{where}: {len(site.nodes)} nodes")
-        lines.append(f"{len(self.near_misses)} near misses")
+            lines.append(f"  {site.op_type} {site.root}{where}: {counted(len(site.nodes), 'node')}")
+        lines.append(counted(len(self.near_misses), "near miss"))
         lines.extend(f"  {miss}" for miss in self.near_misses)
         return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +58,7 @@ class TrainingStep:
     - `device`: "cuda" runs the same graph on ONNX Runtime's CUDA provider; the state stays in the caller's
       memory, so every step copies it there and back.
     - `seed`: makes dropout reproducible; without one, each run draws its own.
+    - `profile`: ONNX Runtime's profiler writes files that begin so; `end_profiling` gives the one of `run`.
     - `loss_scale` multiplies all gradients (1/accumulation steps, or a loss scale).
     - `state_dict` / `load_state_dict`: original names; `optimizer_state` / `load_optimizer_state`: moments by
       original name, and `step`.
@@ -71,6 +73,7 @@ class TrainingStep:
         runtime: Literal["training", "stock"] = "training",
         device: Device = "cpu",
         settings: OptimizerSettings | None = None,
+        profile: str | None = None,
     ) -> None:
         if not model.has(Property.DIFFERENTIATED):
             raise FuselineError(
@@ -79,7 +82,7 @@ class TrainingStep:
         if runtime == "stock":
             check_portable(model)
         self.model = model
-        self._options = SessionOptions(optimize, threads, providers_for(device, model))
+        self._options = SessionOptions(optimize, threads, providers_for(device, model), profile=profile)
         self.settings = settings or OptimizerSettings()
         self.optimizer = model.facts.training.optimizer
         self._updates = updates(model)
@@ -177,6 +180,10 @@ class TrainingStep:
             self._state.arrays[names.APPLY][:] = apply
         feeds = {**batch, LOSS_GRADIENT: np.float32(loss_scale), SEED: self._seed(seed)}
         return self._training(wanted).run(feeds, wanted)
+
+    def end_profiling(self) -> Path:
+        """The file that the profiler wrote about the runs so far."""
+        return self._training([self._loss]).end_profiling()
 
     def evaluate(self, batch: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """The model's outputs on the current weights, in evaluation mode."""

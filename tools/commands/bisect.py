@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from fuseline.engine.plurals import counted
 from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
@@ -80,7 +81,9 @@ def _report(culprit: Culprit, written: Reproducer | None) -> None:
     console.print(str(culprit.report), markup=False)
     console.print(rich_text(culprit.diff), end="", soft_wrap=True)
     if written is not None:
-        console.print(f"reproducer ({written.nodes} nodes) in {written.folder}; run there:", markup=False)
+        console.print(
+            f"reproducer ({counted(written.nodes, 'node')}) in {written.folder}; run there:", markup=False
+        )
         console.print(f"  {written.command}", markup=False, soft_wrap=True)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fuseline.engine.plurals import counted
 from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _report(name: str, model: Model) -> None:
     tied = sum(1 for p in model.parameters if p.value) - len({p.value for p in model.parameters if p.value})
     console.print(
         f"[bold]{name}[/bold]: {origin.architecture or 'an ONNX file'}, "
-        f"{sum(1 for _ in model.graph)} nodes, {len(model.parameters)} parameters and buffers "
+        f"{counted(len(model.graph), 'node')}, {len(model.parameters)} parameters and buffers "
         f"({trained} trainable, {tied} tied names), opset {model.opset()}"
     )
     if origin.check:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fuseline.engine.plurals import counted
 from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def _print(data: dict[str, Any], plans: dict[str, Simulation], picture: Path | N
     held = ", ".join(f"{name} {number / 1e6:.1f} MB" for name, number in first["held_by_caller"].items())
     console.print(f"held by the caller: {held}", markup=False)
     if first["unknown"]:
-        console.print(f"{len(first['unknown'])} values of unknown size count as nothing", markup=False)
+        console.print(
+            f"{counted(len(first['unknown']), 'value')} of unknown size taken as nothing", markup=False
+        )
     if picture is not None:
         console.print(f"wrote {picture}", markup=False)

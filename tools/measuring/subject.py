@@ -7,6 +7,7 @@ having exported or transformed anything.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,20 @@ from fuseline.engine.registry import registry
 if TYPE_CHECKING:
     from fuseline.exporters.planning import Plan
 
-__all__ = ["PLAIN", "Subject"]
+__all__ = ["PLAIN", "Subject", "inputs_for"]
 
 PLAIN = "plain"
 """The graph as it was exported, or as it came."""
 _SUBJECT, _BATCH = "subject.json", "batch.npz"
 _USUAL = {"batch": 8, "sequence": 128}
+
+
+def inputs_for(model: Model, sizes: Iterable[str], given: Path | None) -> dict[str, npt.NDArray[Any]]:
+    """What a graph is run on: the arrays of a file, or made ones at these sizes."""
+    if given is not None:
+        return load_npz(given, model)
+    usual = {name: size for name, size in _USUAL.items() if name in symbols(model)}
+    return generate(model, sizes=usual | parse_sizes(sizes))
 
 
 @dataclass(frozen=True)
@@ -69,9 +78,7 @@ class Subject:
                 f"{self.source} has no loss to train",
                 hint="export it with `fuseline export SOURCE -o model.onnx --train`",
             )
-        usual = {name: size for name, size in _USUAL.items() if name in symbols(model)}
-        made = load_npz(inputs, model) if inputs else generate(model, sizes=usual | parse_sizes(self.sizes))
-        save_npz(Path(self.folder) / _BATCH, made)
+        save_npz(Path(self.folder) / _BATCH, inputs_for(model, self.sizes, inputs))
         return model
 
     def _export(self) -> Model:

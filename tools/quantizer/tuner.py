@@ -12,6 +12,7 @@ from typing import Any
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.files import atomic_write
 from fuseline.engine.manager import Result
+from fuseline.engine.plurals import counted
 from fuseline.engine.quantization.sensitivity import sensitivity
 from fuseline.passes.quantization.quantize_qdq import SWITCHES
 from fuseline.tools.quantizer.config import Accuracy, Config
@@ -127,7 +128,7 @@ class Tuner:
 
     def _try_without(self, base: Plan, nodes: list[str]) -> bool:
         """The nodes quantized by the run if that is possible and enough, else in float."""
-        count = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"
+        count = counted(len(nodes), "node")
         if base.mode == "static" and base.format != "qdq" and base.target.dynamic:
             mixed = base.without(nodes, dynamic=True)
             if self._try(mixed, f"static, {count} dynamic").met:
