@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,8 @@ from fuseline.tools.commands.diff import diff_command
 from fuseline.tools.commands.doctor import doctor_command
 from fuseline.tools.commands.explain import explain_command
 from fuseline.tools.commands.export import export_command
+from fuseline.tools.commands.golden import golden_command
+from fuseline.tools.commands.new_pass import new_command
 from fuseline.tools.commands.passes import list_command, show_command
 from fuseline.tools.commands.plan import plan_command
 from fuseline.tools.commands.profile import profile_command
@@ -31,12 +33,28 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="fuseline",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Transform, verify, train and deploy ONNX graphs: every pass explained, diffed and reversible.",
 )
 passes = typer.Typer(no_args_is_help=True, help="The catalogue of passes.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import fuseline
+
+        typer.echo(f"fuseline {fuseline.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """Transform, verify, train and deploy ONNX graphs: every pass explained, diffed and reversible."""
 
 
 def _add(group: typer.Typer, name: str, command: Callable[..., Any]) -> None:
@@ -58,6 +76,8 @@ _add(app, "doctor", doctor_command)
 _add(passes, "list", list_command)
 _add(passes, "show", show_command)
 _add(passes, "explain", explain_command)
+_add(passes, "new", new_command)
+_add(passes, "test", golden_command)
 app.add_typer(passes, name="passes")
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from fuseline.engine.observer import Observer
 from fuseline.tools.console import errors
 
-__all__ = ["Activity", "activity"]
+if TYPE_CHECKING:
+    from fuseline.engine.manager import Result, Step
+    from fuseline.engine.model import Model
+
+__all__ = ["Activity", "PassProgress", "activity"]
 
 
 class Activity:
@@ -39,10 +45,23 @@ class _Bar(Activity):
         self._progress.update(self._task, total=total, completed=done)
 
 
+class PassProgress(Observer):
+    """Tells which pass is running."""
+
+    def __init__(self, tell: Activity) -> None:
+        self._tell = tell
+
+    def before(self, step: Step, model: Model) -> None:
+        self._tell(f"{step.index} {step.name}")
+
+    def finished(self, result: Result) -> None:
+        self._tell("writing")
+
+
 @contextmanager
-def activity(*, quiet: bool = False) -> Iterator[Activity]:
-    """What tells the user; quiet where a program reads the output."""
-    if quiet:
+def activity(*, quiet: bool = False, lines: bool = True) -> Iterator[Activity]:
+    """What tells the user; quiet where a program reads the output. Without `lines` a pipe hears nothing."""
+    if quiet or not (lines or errors.is_terminal):
         yield Activity()
     elif errors.is_terminal:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())

@@ -30,17 +30,19 @@ class Expect(Observer):
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self.counts = dict(counts)
+        self.missed: dict[str, list[str]] = {}
+        """What was found instead, and the nearest misses, by operator."""
 
     def finished(self, result: Result) -> None:
         found = count_operators(result.model)
-        missed = {op: n for op, n in self.counts.items() if found[op] != n}
-        if not missed:
+        self.missed = {}
+        for op, expected in self.counts.items():
+            if found[op] != expected:
+                near = _nearest_misses(op, result) if found[op] < expected else ()
+                self.missed[op] = [f"  {op}: expected {expected}, found {found[op]}", *near]
+        if not self.missed:
             return
-        lines = []
-        for op, expected in missed.items():
-            lines.append(f"  {op}: expected {expected}, found {found[op]}")
-            if found[op] < expected:
-                lines.extend(_nearest_misses(op, result))
+        lines = [line for told in self.missed.values() for line in told]
         raise GateFailed("the result does not have the expected operators\n" + "\n".join(lines))
 
 

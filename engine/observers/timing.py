@@ -39,11 +39,11 @@ class Timing(Observer):
         return sum(r.seconds for r in self.records)
 
     def table(self) -> Table:
-        """One row per pass in the order of execution, and the total."""
+        """One row per pass, those that changed something first, and the total."""
         table = Table(
             "#", "pass", "changes", "nodes", "ms", "statistics", title="passes", title_justify="left"
         )
-        for r in self.records:
+        for r in sorted(self.records, key=lambda r: not (r.changes or r.error)):
             changes = "reverted" if r.reverted else "failed" if r.error else str(r.changes)
             statistics = ", ".join(f"{k} {v}" for k, v in r.statistics.items())
             table.add_row(

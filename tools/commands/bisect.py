@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from fuseline.engine.plurals import counted
+from fuseline.tools.commands.options import Json, PipelineText, Plugins
 from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ __all__ = ["bisect_command"]
 
 def bisect_command(
     model: Annotated[Path, typer.Argument(help="An .onnx file.")],
-    pipeline: Annotated[
-        str, typer.Option(help="A ready pipeline, a YAML file, or pipeline text.")
-    ] = "inference",
-    plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with passes of your own.")] = None,
+    pipeline: PipelineText = "inference",
+    plugin: Plugins = None,
     inputs: Annotated[
         Path | None, typer.Option(help="Run on these inputs (.npz) instead of made ones.")
     ] = None,
@@ -30,7 +29,7 @@ def bisect_command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write a reproducer into this folder.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable result.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Find the pass and the single rewrite that break a model. Exit code 0: nothing breaks, 1: found."""
     from fuseline.engine.bisect import bisect

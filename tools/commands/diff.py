@@ -29,13 +29,18 @@ def diff_command(
     from fuseline.engine.model import Model
     from fuseline.engine.outputs import check_output_file
     from fuseline.engine.report import report_of_diff, write_page
+    from fuseline.tools.progress import activity
 
     if html is not None:
         check_output_file(html)
-    old, new = Model.load(before), Model.load(after)
-    found = diff(old, new)
-    if html is not None:
-        write_page(report_of_diff(old, new, f"{before.name} → {after.name}"), html)
+    with activity(quiet=as_json, lines=False) as tell:
+        tell("reading")
+        old, new = Model.load(before), Model.load(after)
+        tell("comparing")
+        found = diff(old, new)
+        if html is not None:
+            tell("drawing")
+            write_page(report_of_diff(old, new, f"{before.name} → {after.name}"), html)
     if as_json:
         sys.stdout.write(to_json(found, context=context))
     elif html is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fuseline.tools.commands.options import Json, Plugins, passes_like
 from fuseline.tools.console import console
 
 if TYPE_CHECKING:
@@ -16,14 +17,14 @@ __all__ = ["explain_command"]
 
 
 def explain_command(
-    name: Annotated[str, typer.Argument(help="The fusion to explain.")],
+    name: Annotated[str, typer.Argument(autocompletion=passes_like, help="The fusion to explain.")],
     model: Annotated[Path, typer.Argument(help="An .onnx file.")],
     pipeline: Annotated[
         str | None, typer.Option(help="First run the passes that stand before the fusion in this pipeline.")
     ] = None,
-    plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with passes of your own.")] = None,
+    plugin: Plugins = None,
     at_most: Annotated[int, typer.Option(help="How many near misses to show.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show where a fusion matches, and its nearest misses: the node, what was found, what was expected."""
     from fuseline.engine.errors import FuselineError

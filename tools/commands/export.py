@@ -53,7 +53,10 @@ def export_command(
     gradients: Annotated[
         bool, typer.Option(help="With --train, check every gradient too; for a large model leave it out.")
     ] = True,
-    plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with model families.")] = None,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A Python file with model families (repeatable)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable facts of the export.")] = False,
 ) -> None:
     """Export a model to ONNX and check it against torch."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fuseline.engine.plurals import counted
+from fuseline.tools.commands.options import Batch, Json, Seq, Sizes, given_sizes
 from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
@@ -20,15 +21,13 @@ __all__ = ["plan_command"]
 
 def plan_command(
     model: Annotated[Path, typer.Argument(help="An .onnx file: an inference graph, or a training step.")],
-    batch: Annotated[int | None, typer.Option(min=0, help="The size of the dimension `batch`.")] = None,
-    seq: Annotated[int | None, typer.Option(min=0, help="The size of the dimension `sequence`.")] = None,
-    size: Annotated[
-        list[str] | None, typer.Option(help="The size of any other dimension: NAME=NUMBER (repeatable).")
-    ] = None,
+    batch: Batch = None,
+    seq: Seq = None,
+    size: Sizes = None,
     picture: Annotated[
         Path | None, typer.Option(help="Write the live memory over the run as an .svg.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the peak of memory of one run in the order of the graph, by origin and by torch module."""
     from fuseline.engine.memory import Simulation, at_sizes
@@ -39,7 +38,7 @@ def plan_command(
 
     register_records()  # without them the sizes of what native operators make are not known
     loaded = Model.load(model)
-    given = [*(size or ()), *_named("batch", batch), *_named("sequence", seq)]
+    given = given_sizes(batch, seq, size)
     sizes = sizes_for(loaded, given)
     plans = {"as it is": Simulation(at_sizes(loaded, sizes))}
     for name, changed in _alternatives(loaded, given):
@@ -51,10 +50,6 @@ def plan_command(
         print_json(data)
     else:
         _print(data, plans, picture)
-
-
-def _named(name: str, value: int | None) -> list[str]:
-    return [] if value is None else [f"{name}={value}"]
 
 
 def _alternatives(model: Model, given: list[str]) -> list[tuple[str, Model]]:

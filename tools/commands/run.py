@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fuseline.engine.plurals import counted
+from fuseline.tools.commands.options import Json, Junit, PipelineText, Plugins, passes_like
 from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
+    from fuseline.engine.errors import FuselineError
     from fuseline.engine.manager import Result
     from fuseline.engine.model import Model
     from fuseline.engine.observer import Observer
-    from fuseline.engine.observers import Verify
+    from fuseline.engine.observers import Timing, Verify
     from fuseline.engine.pipeline import Pipeline
 
 __all__ = ["run_command"]
@@ -22,55 +26,112 @@ __all__ = ["run_command"]
 def run_command(
     model: Annotated[Path, typer.Argument(help="An .onnx file.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the result goes.")],
-    pipeline: Annotated[
-        str, typer.Option(help="A ready pipeline, a YAML file, or pipeline text.")
-    ] = "inference",
-    dump: Annotated[Path | None, typer.Option(help="Folder for per-pass diffs (text and JSON).")] = None,
+    pipeline: PipelineText = "inference",
+    dump: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The diff of every pass, and report.html.")
+    ] = None,
     verify: Annotated[
         Literal["outputs", "gradients"] | None, typer.Option(help="Check what each pass did.")
     ] = None,
     inputs: Annotated[
-        Path | None, typer.Option(help="Verify on these inputs (.npz) instead of made ones.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Verify on these inputs (.npz) instead of made ones."),
     ] = None,
     revert_failing: Annotated[
         bool, typer.Option(help="Undo a pass that fails its check, and go on.")
     ] = False,
-    stop_after: Annotated[str | None, typer.Option(help="Stop after this pass.")] = None,
-    disable: Annotated[list[str] | None, typer.Option(help="Leave this pass out (repeatable).")] = None,
-    plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with passes of your own.")] = None,
-    expect: Annotated[Path | None, typer.Option(help="YAML of operator counts the result must have.")] = None,
-    timing: Annotated[bool, typer.Option(help="Show time and changes per pass.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable summary.")] = False,
+    stop_after: Annotated[
+        str | None, typer.Option(metavar="PASS", autocompletion=passes_like, help="Stop after this pass.")
+    ] = None,
+    disable: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PASS", autocompletion=passes_like, help="Leave this pass out (repeatable)."),
+    ] = None,
+    plugin: Plugins = None,
+    expect: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="YAML of operator counts that the result must have, such as `LayerNormalization: 25`; "
+            "where one is missed, the nearest misses are shown.",
+        ),
+    ] = None,
+    junit: Junit = None,
+    timing: Annotated[
+        bool, typer.Option(help="Time and changes of each pass, those that changed something first.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a pass pipeline on a model and write the result."""
+    from fuseline.engine.errors import FuselineError
     from fuseline.engine.model import Model
-    from fuseline.engine.observers import Verify
+    from fuseline.engine.observers import Timing, Verify
     from fuseline.engine.outputs import check_output_file, check_output_folder
     from fuseline.engine.pipeline import Pipeline
     from fuseline.engine.registry import registry
+    from fuseline.tools.progress import PassProgress, activity
 
-    check_output_file(output)
+    for path in filter(None, (output, junit)):
+        check_output_file(path)
     if dump is not None:
         check_output_folder(dump)
     for path in plugin or ():
         registry.load_plugin(path)
     chosen = Pipeline.resolve(pipeline)
     loaded = Model.load(model)
-    observers = _observers(loaded, chosen, dump, verify, inputs, expect, title=f"{model.name} · {pipeline}")
-    result = chosen.run(
-        loaded,
-        observers,
-        disable=disable or (),
-        stop_after=stop_after,
-        revert_failing=revert_failing,
-        in_place=True,
-    )
+    times = Timing()
+    observers = [
+        times,
+        *_observers(loaded, chosen, dump, verify, inputs, expect, title=f"{model.name} · {pipeline}"),
+    ]
+    failure: FuselineError | None = None
+    try:
+        with activity(quiet=as_json, lines=False) as tell:
+            result = chosen.run(
+                loaded,
+                [*observers, PassProgress(tell)],
+                disable=disable or (),
+                stop_after=stop_after,
+                revert_failing=revert_failing,
+                in_place=True,
+            )
+    except FuselineError as error:
+        failure = error
+        raise
+    finally:
+        if junit is not None:
+            _write_junit(junit, model, times, observers, failure)
     result.model.save(output)
     checked = next((o for o in observers if isinstance(o, Verify)), None)
     if as_json:
         print_json(_summary(result, output, checked))
         return
-    _report(result, output, timing, checked)
+    _report(result, output, times if timing else None, checked)
+
+
+def _write_junit(
+    path: Path, model: Path, times: Timing, observers: Sequence[Observer], failure: FuselineError | None
+) -> None:
+    """One check for each pass that was run, and one for each operator that is counted."""
+    from fuseline.engine.observers import Expect, Verify
+    from fuseline.tools.junit import Check, write_junit
+
+    checked = next((o for o in observers if isinstance(o, Verify)), None)
+    what = f"{checked.quantity} after" if checked is not None else "run"
+    checks = []
+    for record in times.records:
+        idle = "" if record.changes or record.error is not None else "it changed nothing"
+        wrong = str(record.error) if record.error is not None else ""
+        checks.append(
+            Check(f"{what} each pass", f"{record.step.index} {record.name}", record.seconds, wrong, idle)
+        )
+    expected = next((o for o in observers if isinstance(o, Expect)), None)
+    for operator, count in expected.counts.items() if expected is not None else ():
+        wrong = "\n".join(expected.missed.get(operator, ())) if expected is not None else ""
+        checks.append(Check("expected operators", f"{operator}: {count}", 0.0, wrong))
+    if failure is not None and not any(check.failure for check in checks):
+        checks.append(Check("the run", "as a whole", 0.0, str(failure)))
+    write_junit(path, f"fuseline run {model.name}", checks)
 
 
 def _observers(
@@ -122,27 +183,19 @@ def _summary(result: Result, output: Path, checked: Verify | None) -> dict[str, 
     }
 
 
-def _report(result: Result, output: Path, timing: bool, checked: Verify | None) -> None:
-    from rich.table import Table
-
-    if timing:
-        table = Table(
-            "#", "pass", "changes", "nodes", "ms", "statistics", title="passes", title_justify="left"
-        )
-        for r in result.records:
-            statistics = ", ".join(f"{k} {v}" for k, v in r.statistics.items())
-            changes = "reverted" if r.reverted else str(r.changes)
-            table.add_row(
-                str(r.step.index), r.name, changes, str(r.nodes_after), f"{r.seconds * 1e3:.1f}", statistics
-            )
-        console.print(table)
+def _report(result: Result, output: Path, times: Timing | None, checked: Verify | None) -> None:
+    if times is not None:
+        console.print(times.table())
     for r in result.reverted:
         console.print(f"[yellow]reverted[/yellow] pass {r.step.index} {r.name}: {r.error}")
     for note in checked.notes if checked else ():
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     summary = _summary(result, output, checked)
-    verified = f", {checked.quantity} verified on {checked.sets} sets of inputs" if checked else ""
+    sets = f"{counted(checked.sets, 'set')} of inputs" if checked else ""
+    verified = f", {checked.quantity} verified on {sets}" if checked else ""
     console.print(
-        f"{summary['nodes_before']} → {summary['nodes_after']} nodes in {len(result.records)} passes, "
-        f"{result.changes} changes{verified}; wrote {output}"
+        f"{summary['nodes_before']} → {counted(summary['nodes_after'], 'node')} in "
+        f"{counted(len(result.records), 'pass')}, {counted(result.changes, 'change')}{verified}; "
+        f"wrote {output}",
+        markup=False,
     )

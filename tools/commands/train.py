@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fuseline.tools.commands.options import Json, Plugins
 from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
@@ -37,13 +38,13 @@ def train_command(
     precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
     whole_step: Annotated[bool, typer.Option(help="Run the optimizer inside the graph.")] = False,
     pipeline: Annotated[str, typer.Option(help="A ready pipeline, YAML, or text.")] = "training",
-    plugin: Annotated[list[Path] | None, typer.Option(help="A Python file with passes of your own.")] = None,
+    plugin: Plugins = None,
     dump: Annotated[Path | None, typer.Option(help="Folder for the diff of every pass.")] = None,
     fallback: Annotated[str, typer.Option(help="What cannot be compiled: torch or error.")] = "torch",
     resume: Annotated[bool, typer.Option(help="Go on from the last complete checkpoint.")] = False,
     onnx: Annotated[bool, typer.Option(help="Write model.onnx besides the weights.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of order, dropout and new weights.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable summary.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Fine-tune a model on ONNX Runtime; the result loads in transformers and runs as ONNX."""
     from fuseline.engine.errors import FuselineError

@@ -5,12 +5,15 @@ from __future__ import annotations
 import tempfile
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fuseline.engine.errors import FuselineError
 from fuseline.tools.console import console
+
+if TYPE_CHECKING:
+    from fuseline.tools.progress import Activity
 
 __all__ = ["view_command"]
 
@@ -41,10 +44,22 @@ def _dumped(folder: Path) -> Path:
 
 
 def _written(path: Path, output: Path | None) -> Path:
+    from fuseline.engine.outputs import check_output_file
+    from fuseline.tools.progress import activity
+
+    if output is not None:
+        check_output_file(output)
+    with activity(lines=False) as tell:
+        return _page(path, output, tell)
+
+
+def _page(path: Path, output: Path | None, tell: Activity) -> Path:
     from fuseline.engine.model import Model
     from fuseline.engine.report import report_of_model, write_page
 
+    tell(f"reading {path.name}")
     model = Model.load(path)
+    tell("drawing")
     page = output or Path(tempfile.mkdtemp(prefix="fuseline-view-")) / f"{path.stem}.html"
     write_page(report_of_model(model, path.name), page)
     return page
