@@ -224,7 +224,7 @@ def test_what_a_notebook_and_a_prompt_show() -> None:
     found = diff(before, after)
     assert repr(found) == "<ModelDiff: 1 added, 1 removed>"
     assert "<div style=" in found._repr_html_()
-    assert repr(before) == "<Model g: 1 nodes, opset 20>".replace(
+    assert repr(before) == "<Model g: 1 node, opset 20>".replace(
         "g", before.graph.name or "without a name", 1
     )
     assert str(before) == graph_text(before)

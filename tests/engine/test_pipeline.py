@@ -137,7 +137,7 @@ def test_run_leaves_the_given_model_alone() -> None:
 
 def test_claims_are_checked() -> None:
     model = Model.from_text(TEXT)
-    with pytest.raises(PassError, match="reported 1 changes but changed nothing"):
+    with pytest.raises(PassError, match="reported 1 change but changed nothing"):
         Pipeline.of(Liar()).run(model)
     with pytest.raises(PassError, match="changed the graph but reported no change"):
         Pipeline.of(Liar(claim=0, really=True)).run(model)
