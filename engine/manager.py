@@ -48,6 +48,8 @@ class PassRecord:
     reverted: bool = False
     verification: str | None = None
     """What a gate found that let the pass through, in words."""
+    difference: float | None = None
+    """How far results moved all the same, as a part of the largest; None where nothing was compared."""
 
     @property
     def name(self) -> str:

@@ -15,6 +15,8 @@ from fuseline.engine.errors import FuselineError
 from fuseline.engine.observer import Observer
 from fuseline.engine.outputs import check_output_folder
 from fuseline.engine.report import History, PassRow, write_page
+from fuseline.engine.report.measures import measures
+from fuseline.engine.report.misses import near_misses
 from fuseline.engine.report.page import partial
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ REPORT = "report.html"
 SUMMARY = "summary.json"
 SCHEMA = "fuseline.dump"
 VERSION = 1
+_KNOWN_LATER = ("reverted", "verification", "difference")
 
 
 class DumpDiffs(Observer):
@@ -48,6 +51,7 @@ class DumpDiffs(Observer):
         self._written = 0
         self._history = History(self.title)
         self._history.start(self._current)
+        self._history.measure(*measures(model))
         self._pending: tuple[PassRow, Snapshot | None, ModelDiff | None] | None = None
         self._write_summary()
 
@@ -83,6 +87,10 @@ class DumpDiffs(Observer):
         for row, record in zip(self._rows, result.records, strict=True):
             row["reverted"] = record.reverted
             row["verification"] = record.verification
+            row["difference"] = record.difference
+        self._settle()
+        self._history.measure(*measures(result.model))
+        self._history.misses = near_misses(result.model, [r.step.pass_ for r in result.records])
         self._write_report()
         self._write_summary()
 
@@ -95,7 +103,7 @@ class DumpDiffs(Observer):
 
     def _write_report(self) -> None:
         self._settle()
-        later = [{key: row.get(key) for key in ("reverted", "verification")} for row in self._rows]
+        later = [{key: row.get(key) for key in _KNOWN_LATER} for row in self._rows]
         write_page(self._history.data(later), self.folder / REPORT)
 
     def _write_diff(self, record: PassRecord, made: ModelDiff) -> list[str]:
@@ -136,6 +144,7 @@ def _row(record: PassRecord, files: list[str]) -> dict[str, Any]:
         "error": record.error.message if record.error else None,
         "reverted": record.reverted,
         "verification": record.verification,
+        "difference": record.difference,
         "files": files,
     }
 

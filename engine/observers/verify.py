@@ -10,6 +10,7 @@ import numpy.typing as npt
 from fuseline.engine.errors import FuselineError, GateFailed
 from fuseline.engine.observer import Observer
 from fuseline.engine.verification import Quantity, Report, Verifier
+from fuseline.engine.verification.difference import largest_difference
 
 if TYPE_CHECKING:
     from fuseline.engine.manager import PassRecord, Result
@@ -60,6 +61,7 @@ class Verify(Observer):
                 f"pass {record.step.index} {record.name!r} changed the {self.quantity}\n{_indent(report)}",
                 hint="`fuseline bisect` finds the rewrite; --revert-failing leaves the pass out and goes on",
             )
+        record.difference = largest_difference(self._current, results)
         record.verification = f"{self.quantity} unchanged"
         self._current = _with_first_gradients(results, self._current)
 

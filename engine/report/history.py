@@ -14,6 +14,7 @@ from fuseline.engine.diff.snapshot import NodeInfo
 from fuseline.engine.graph_text import attribute_text
 from fuseline.engine.report.containers import Containers
 from fuseline.engine.report.flat import FlatNode, flatten, initializers, interface
+from fuseline.engine.report.measures import Measures
 from fuseline.engine.report.rewrites import distinct
 from fuseline.engine.report.weights import Weights
 from fuseline.engine.rewriting.rewriter import Rewrite
@@ -53,6 +54,10 @@ class History:
     _containers: Containers = field(default_factory=Containers)
     _weights: Weights = field(default_factory=Weights)
     _next: int = 0
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _costs: dict[int, tuple[int | None, int]] = field(default_factory=dict)
+    misses: list[dict[str, Any]] = field(default_factory=list)
+    """Near misses of fusions in the last point."""
 
     def start(self, snapshot: Snapshot) -> None:
         """The model as it came."""
@@ -75,6 +80,13 @@ class History:
         facts["point"] = len(self._points) - 1
         self._passes.append(facts)
 
+    def measure(self, sizes: Mapping[str, int], found: Measures) -> None:
+        """What the nodes of the last point cost, at these sizes of what the model leaves open."""
+        self._sizes = dict(sizes)
+        for node in flatten(self._snapshot):
+            if node.info.name in found:
+                self._costs[self._numbers[id(node.info)]] = found[node.info.name]
+
     def data(self, updates: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         """Everything, ready for JSON; `updates` are what became known of the passes later, in their order."""
         passes = [{**p, **u} for p, u in zip(self._passes, updates, strict=True)] if updates else self._passes
@@ -87,6 +99,9 @@ class History:
             "points": self._points,
             "layouts": [[list(p) for p in layout] for layout in self._containers.layouts],
             "weights": self._weights.rows,
+            "sizes": self._sizes,
+            "costs": self._costs,
+            "misses": self.misses,
         }
 
     # -- following nodes from point to point

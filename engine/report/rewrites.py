@@ -84,7 +84,8 @@ class _Side:
             for node in nodes:
                 counts[node.op] = counts.get(node.op, 0) + 1
             return _Drawing(tuple(sorted(counts.items())), {"counts": counts})
-        ordered = _in_order([n for n in nodes if n.op != "Constant"])
+        # A constant stands for its number in the node that reads it; where it is all there is, it is drawn.
+        ordered = _in_order([n for n in nodes if n.op != "Constant"] or nodes)
         return self._picture(ordered, {o: n for n in nodes if n.op == "Constant" for o in n.outputs})
 
     def _picture(self, nodes: Sequence[NodeInfo], constants: Mapping[str, NodeInfo]) -> _Drawing:

@@ -15,6 +15,7 @@ from fuseline.tools.console import console, print_json
 if TYPE_CHECKING:
     from fuseline.engine.memory import Simulation
     from fuseline.engine.model import Model
+    from fuseline.engine.observer import Observer
 
 __all__ = ["plan_command"]
 
@@ -27,6 +28,10 @@ def plan_command(
     picture: Annotated[
         Path | None, typer.Option(help="Write the live memory over the run as an .svg.")
     ] = None,
+    dump: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="What the memory passes would do: diffs and report.html."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the peak of memory of one run in the order of the graph, by origin and by torch module."""
@@ -34,14 +39,19 @@ def plan_command(
     from fuseline.engine.memory.options import sizes_for
     from fuseline.engine.memory.picture import picture as draw
     from fuseline.engine.model import Model
+    from fuseline.engine.outputs import check_output_file, check_output_folder
     from fuseline.kernels.records import register_records
 
     register_records()  # without them the sizes of what native operators make are not known
+    if dump is not None:
+        check_output_folder(dump)
+    if picture is not None:
+        check_output_file(picture)
     loaded = Model.load(model)
     given = given_sizes(batch, seq, size)
     sizes = sizes_for(loaded, given)
     plans = {"as it is": Simulation(at_sizes(loaded, sizes))}
-    for name, changed in _alternatives(loaded, given):
+    for name, changed in _alternatives(loaded, given, dump):
         plans[name] = Simulation(at_sizes(changed, sizes))
     if picture is not None:
         picture.write_text(draw(list(plans.items())), encoding="utf-8")
@@ -52,19 +62,28 @@ def plan_command(
         _print(data, plans, picture)
 
 
-def _alternatives(model: Model, given: list[str]) -> list[tuple[str, Model]]:
+def _alternatives(model: Model, given: list[str], dump: Path | None) -> list[tuple[str, Model]]:
     """What the memory passes would make of it, each behind the ones before."""
     from fuseline.engine.pipeline import Pipeline
     from fuseline.engine.properties import Property
 
     at = f"sizes={'+'.join(given)}" if given else ""
-    ordered = Pipeline.parse(f"hoist-shapes,order-for-memory{{{at}}}").run(model).model
-    found = [("ordered", ordered)]
+
+    def made(name: str, text: str, before: Model) -> tuple[str, Model]:
+        return name, Pipeline.parse(text).run(before, _dumping(dump, name)).model
+
+    found = [made("ordered", f"hoist-shapes,order-for-memory{{{at}}}", model)]
     if model.has(Property.DIFFERENTIATED):
         for what in ("cheap", "layers"):
             options = ",".join(filter(None, [f"what={what}", at]))
-            found.append((f"recompute {what}", Pipeline.parse(f"recompute{{{options}}}").run(ordered).model))
+            found.append(made(f"recompute {what}", f"recompute{{{options}}}", found[0][1]))
     return found
+
+
+def _dumping(folder: Path | None, name: str) -> list[Observer]:
+    from fuseline.engine.observers import DumpDiffs
+
+    return [] if folder is None else [DumpDiffs(folder / name.replace(" ", "-"), title=f"memory: {name}")]
 
 
 def _described(plan: Simulation) -> dict[str, Any]:

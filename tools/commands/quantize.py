@@ -44,10 +44,14 @@ def quantize_command(
         Path | None, typer.Option(help="YAML of limits that the report has to keep, else exit 1.")
     ] = None,
     schema: Annotated[bool, typer.Option(help="Print the JSON schema of the configuration.")] = False,
+    dump: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The diff of every pass, and report.html.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable summary.")] = False,
 ) -> None:
     """Quantize a model; every node left in float says why."""
     from fuseline.engine.errors import FuselineError, GateFailed
+    from fuseline.engine.outputs import check_output_folder
     from fuseline.tools.quantizer.quantize import quantize
 
     if schema:
@@ -59,9 +63,13 @@ def quantize_command(
         raise FuselineError(
             "a model and -o/--output are needed", hint="fuseline quantize model.onnx -o q.onnx"
         )
+    if dump is not None:
+        check_output_folder(dump)
     settings = _settings(config, mode, target, calibration, evaluation)
     tell = (lambda line: None) if as_json else (lambda line: console.print(line, markup=False))
-    outcome = quantize(model, output, settings, progress=None if as_json else _progress(), tell=tell)
+    outcome = quantize(
+        model, output, settings, dump=dump, progress=None if as_json else _progress(), tell=tell
+    )
     summary = _summary(outcome, output)
     if report is not None or criterion is not None:
         summary["behaviour"] = _judge(model, output, settings, outcome, report, slices, criterion)

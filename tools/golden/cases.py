@@ -60,7 +60,8 @@ def read(path: Path) -> tuple[str, list[Case]]:
 
 def parse(text: str) -> tuple[str, list[Case]]:
     """The pipeline and the cases of a golden file."""
-    pipeline, cases, target = "", [], "model"
+    pipeline, target = "", "model"
+    cases: list[Case] = []
     for number, line in enumerate(text.splitlines(), 1):
         directive = DIRECTIVE.match(line)
         if directive is None:

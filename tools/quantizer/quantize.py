@@ -53,6 +53,7 @@ def quantize(
     calibration: Any = None,
     evaluation: Any = None,
     metric: Metric | None = None,
+    dump: str | Path | None = None,
     progress: Progress | None = None,
     tell: Tell = lambda line: None,
 ) -> Outcome:
@@ -61,7 +62,8 @@ def quantize(
     `config` is a `Config`, plain data, a YAML file, a folder or a Hub repository that holds one.
     `calibration` and `evaluation` are batches (dictionaries of inputs, with `labels` or as pairs with
     labels); they stand in for the files that the configuration names. `metric` takes a function from inputs
-    to outputs and returns a number; higher is better.
+    to outputs and returns a number; higher is better. `dump` is a folder for the diff of every pass and the
+    report of all of them.
 
     With `accuracy` in the configuration, or a metric, the ladder is climbed until the criterion is met.
     """
@@ -78,23 +80,31 @@ def quantize(
         table = settings.calibration.table
         workshop = Workshop(loaded, folder, data, progress, Path(table) if table else None)
         if settings.accuracy is None:
-            return _once(settings, workshop, output)
+            return _once(settings, workshop, output, dump)
         if output is None:
             raise FuselineError("tuning keeps its best model on disk", hint="say where: output=…")
         judged = _evaluation(settings, loaded, evaluation, data, tell)
-        return _tuned(settings, workshop, Path(output), judged, metric, tell)
+        return _tuned(settings, workshop, Path(output), judged, metric, dump, tell)
 
 
-def _once(config: Config, workshop: Workshop, output: str | Path | None) -> Outcome:
+def _once(config: Config, workshop: Workshop, output: str | Path | None, dump: str | Path | None) -> Outcome:
     plan = make_plan(config)
     result = workshop.quantized(plan)
+    if dump is not None:
+        workshop.dump(plan, Path(dump))
     if output is not None:
         result.model.save(output)
     return _outcome(workshop, plan, result.model, left_in_float(result))
 
 
 def _tuned(
-    config: Config, workshop: Workshop, output: Path, judged: Batches, metric: Metric | None, tell: Tell
+    config: Config,
+    workshop: Workshop,
+    output: Path,
+    judged: Batches,
+    metric: Metric | None,
+    dump: str | Path | None,
+    tell: Tell,
 ) -> Outcome:
     assert config.accuracy is not None
     workshop.fallback = judged
@@ -112,6 +122,8 @@ def _tuned(
     best = journal.best()
     assert best is not None
     result = workshop.quantized(tuner.plan_of(best))
+    if dump is not None:
+        workshop.dump(tuner.plan_of(best), Path(dump))
     made = _outcome(workshop, tuner.plan_of(best), result.model, left_in_float(result))
     return replace(
         made, met=met, float_score=journal.float_score, score=best.score, trials=tuple(journal.trials)

@@ -12,6 +12,7 @@ from fuseline.engine.calibration.moments import save_moments, second_moments
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.manager import Result
 from fuseline.engine.model import Model
+from fuseline.engine.observers import DumpDiffs
 from fuseline.engine.pipeline import Pipeline
 from fuseline.tools.quantizer.data import Batches
 from fuseline.tools.quantizer.plan import Plan
@@ -74,6 +75,16 @@ class Workshop:
     def quantized(self, plan: Plan) -> Result:
         """The model that a plan makes, with the record of every pass."""
         return plan.pipeline(self.table_of(plan)).run(self.prepared(plan))
+
+    def dump(self, plan: Plan, folder: Path) -> None:
+        """Show what every pass does on the way from the source to what a plan makes, as one report."""
+        disabled = [d for d in plan.disabled if d in _names(plan.preparation)]
+        stages = [*Pipeline.resolve(plan.preparation).stages]
+        if plan.mode == "static" and plan.config.activations.smooth is not None:
+            smoothing = plan.smoothing(str(self.folder / "channels.json"))
+            stages += smoothing.stages if smoothing is not None else ()
+        whole = Pipeline.of(*stages, *plan.pipeline(self.table_of(plan)).stages)
+        whole.run(self.source, [DumpDiffs(folder, title="quantization")], disable=disabled)
 
     def _calibrated(self, plan: Plan, model: Model, name: str, *, channels: bool = False) -> Path:
         path = self.table if self.table is not None and not channels else self.folder / name

@@ -4,7 +4,7 @@ const SHORTCUTS = [["/", "search"], ["j, k", "next, previous pass"], ["n, p", "n
 class App {
   constructor(data) {
     this.run = new Run(data);
-    this.view = { from: 0, to: this.run.count - 1, pass: null, node: null, box: null, mode: this.run.count > 1 ? "unified" : "after", panel: this.run.passes.some((p) => (p.rewrites || []).length) ? "rewrites" : "graph", overlay: "" };
+    this.view = { from: 0, to: this.run.count - 1, pass: null, node: null, box: null, value: null, mode: this.run.count > 1 ? "unified" : "after", panel: this.run.passes.some((p) => (p.rewrites || []).length) ? "rewrites" : "graph", overlay: "" };
     this.open = new Set();
     this.camera = new Camera();
     const actions = { pick: (box) => this.pick(box), drawn: () => this.minimap && this.minimap.update() };
@@ -61,6 +61,8 @@ class App {
 
   go(change) {
     const before = { ...this.view };
+    // A value is looked at until something else is chosen.
+    if (!("value" in change) && ("node" in change || "box" in change)) change = { ...change, value: null };
     Object.assign(this.view, change);
     const last = this.run.count - 1, view = this.view;
     view.to = Math.min(last, Math.max(0, view.to));
@@ -93,7 +95,9 @@ class App {
   }
 
   toAddress() {
-    const { from, to, pass, node, mode, panel } = this.view, parts = { from, to, mode, panel };
+    const { from, to, pass, node, value, mode, panel, overlay } = this.view, parts = { from, to, mode, panel };
+    if (overlay) parts.colour = overlay;
+    if (value !== null) parts.value = value;
     if (pass !== null) parts.pass = pass;
     if (node !== null) parts.node = (this.run.node(node, to) || this.run.node(node, from) || { name: "" }).name;
     const text = `#${new URLSearchParams(parts)}`;
@@ -110,6 +114,8 @@ class App {
     }
     if (["after", "unified", "split"].includes(given.get("mode"))) found.mode = given.get("mode");
     if (["passes", "rewrites", "graph", "details"].includes(given.get("panel"))) found.panel = given.get("panel");
+    if (["made", ...Object.keys(OVERLAYS)].includes(given.get("colour"))) found.overlay = given.get("colour");
+    if (given.get("value")) found.value = given.get("value");
     if (given.get("node")) {
       const place = this.run.named(given.get("node"), found.to ?? this.run.count - 1);
       if (place) Object.assign(found, { node: place.uid, panel: "graph" });
@@ -140,6 +146,10 @@ class App {
   openName(name) {
     const place = this.run.named(name, this.view.to) || this.run.named(name, this.run.count - 1);
     if (place) this.openNode(place.uid, place.point);
+  }
+
+  openValue(name) {
+    this.go({ value: name, panel: document.body.clientWidth <= 820 ? "details" : this.view.panel });
   }
 
   openEarlier(name, point) {
@@ -193,6 +203,7 @@ class App {
     const ghosts = mode === "unified" ? from : null;
     const scene = new Scene(this.run, to, ghosts, this.open);
     this.right.show(scene, mode === "unified" && from !== to ? `${this.run.label(from)} → ${this.run.label(to)}` : this.run.label(to), mode === "unified" ? colour : this.marks(from, to, colour, "added"));
+    this.legend();
     if (fit) this.aim = () => { this.fitted = this.view.panel === "graph"; this.right.fit(); };
     requestAnimationFrame(() => this.aimed());
   }
@@ -220,9 +231,34 @@ class App {
   colour() {
     const { overlay, to } = this.view;
     if (overlay === "made") return (box) => { const by = (this.run.node(box.id, to) || { by: "" }).by; return by ? tint([...by].reduce((n, c) => (n * 31 + c.charCodeAt(0)) % 360, 7)) : null; };
-    if (overlay !== "size") return null;
-    const size = (box) => elements((this.run.node(box.id, to) || { types: [] }).types[0]);
-    return (box) => { const n = size(box); return n > 1 ? tint(Math.max(0, 210 - 14 * Math.log2(n))) : null; };
+    if (overlay === "") return null;
+    const scale = this.scale(overlay);
+    return (box) => scale.colour(this.amount(overlay, box));
+  }
+
+  // What an overlay shows of a box: of a module, the sum (or the worst) of all nodes in it.
+  amount(overlay, box) {
+    const key = `${overlay}|${this.view.to}`;
+    if (this.amountsFor !== key) { this.amounts = this.run.amounts(overlay, this.view.to); this.amountsFor = key; }
+    return this.amounts.get(box.id);
+  }
+
+  scale(overlay) {
+    const known = [...this.run.amounts(overlay, this.view.to)].filter(([, n]) => n > 0).map(([, n]) => n);
+    const low = Math.log(known.length ? known.reduce((a, b) => Math.min(a, b)) : 1), high = Math.log(known.length ? known.reduce((a, b) => Math.max(a, b)) : 1);
+    return { known, colour: (n) => (n > 0 ? tint(210 - 210 * Math.min(1, (Math.log(n) - low) / Math.max(1e-9, high - low))) : null) };
+  }
+
+  legend() {
+    const { overlay, to } = this.view, host = byId("legend");
+    host.hidden = !OVERLAYS[overlay];
+    if (host.hidden) return;
+    const { known } = this.scale(overlay), { unit, what, nothing } = OVERLAYS[overlay];
+    if (!known.length) { put(host, nothing); return; }
+    const sizes = Object.entries(this.run.data.sizes || {}).map(([name, size]) => `${name} ${size}`).join(", ");
+    const bar = h("span", { class: "ramp", "aria-hidden": "true" });
+    const [least, most] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
+    put(host, `${what}: `, amountText(least, unit), bar, amountText(most, unit), unit && sizes ? ` · at ${sizes}` : "");
   }
 
   // -- search, keys, theme
@@ -305,16 +341,23 @@ class App {
   }
 }
 
+const OVERLAYS = {
+  cost: { unit: "op", what: "operations of a node or of all in a box", nothing: "no operator here has a known cost" },
+  memory: { unit: "B", what: "bytes that a node, or all in a box, makes", nothing: "no sizes are known" },
+  difference: { unit: "", what: "how far results moved at the pass that made a node, as a part of the largest", nothing: "nothing was verified, or no result moved at all" },
+};
+
+// 1234567 → 1.23 M; differences stay as they are.
+function amountText(amount, unit) {
+  if (!unit) return amount.toExponential(1);
+  const step = amount >= 1e9 ? [1e9, "G"] : amount >= 1e6 ? [1e6, "M"] : amount >= 1e3 ? [1e3, "k"] : [1, ""];
+  return `${step[0] === 1 ? Math.round(amount) : (amount / step[0]).toPrecision(3)}\u00a0${step[1]}${unit}`;
+}
+
 const tint = (hue) => `color-mix(in srgb, hsl(${hue} 80% 50%) 38%, var(--node))`;
 
 // `history` is also the name of a panel; the browser's own is wanted here.
 const history_ = { replace: (text) => window.history.replaceState(null, "", text) };
-
-// The number of elements of a type such as float[8,128]; symbols count as one.
-function elements(type) {
-  const inside = /\[([^\]]*)\]/.exec(type || "");
-  return inside && inside[1] ? inside[1].split(",").reduce((n, d) => n * (Number(d) || 1), 1) : 0;
-}
 
 unpack().then((data) => {
   const app = new App(data);

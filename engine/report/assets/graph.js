@@ -85,9 +85,9 @@ class GraphView {
   fit() {
     if (!this.scene) return;
     const [w, h] = this.size();
-    const scale = Math.min(1.1, (w - 40) / this.scene.width, (h - 40) / this.scene.height);
+    const scale = Math.min(1.1, (w - 40) / this.scene.width, (h - 64) / this.scene.height);
     const usable = Math.max(scale, 0.05);
-    this.camera.set((w - this.scene.width * usable) / 2, 20, usable);
+    this.camera.set((w - this.scene.width * usable) / 2, 44, usable);
   }
 
   centre(box) {
@@ -143,7 +143,7 @@ class GraphView {
       event.stopPropagation();
       this.actions.pick(box);
     };
-    const tint = box.kind === "node" && this.colour ? this.colour(box) : null;
+    const tint = this.colour && (box.kind === "node" || box.closed) ? this.colour(box) : null;
     const open = box.kind === "module" && !box.closed;
     return s("g", {
       class: `box ${box.kind} ${open ? "open" : ""} ${box.status} ${box.changes ? "touched" : ""}`,

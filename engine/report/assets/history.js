@@ -117,6 +117,44 @@ class Run {
     return null;
   }
 
+  // What an overlay shows, at a point: of every node, and of every box the sum (or the worst) inside.
+  amounts(overlay, point) {
+    const found = new Map(), parents = this.parents(point), moved = new Map(this.passes.map((p) => [p.name, p.difference || 0]));
+    for (const [uid, version] of this.state(point).nodes) {
+      const cost = (this.data.costs || {})[uid];
+      const amount = overlay === "difference" ? moved.get(this.version(version).by) || 0 : cost ? cost[overlay === "cost" ? 0 : 1] || 0 : 0;
+      if (!amount) continue;
+      found.set(uid, amount);
+      for (let box = parents.get(uid); box; box = parents.get(box)) found.set(box, overlay === "difference" ? Math.max(found.get(box) || 0, amount) : (found.get(box) || 0) + amount);
+    }
+    return found;
+  }
+
+  // The life of a value: who made it and who read it, wherever either changed.
+  valueLife(name) {
+    const events = [];
+    let last = null;
+    for (let point = 0; point < this.count; point++) {
+      const maker = this.makers(point).get(name), readers = this.readers(point).get(name) || [];
+      const held = this.state(point).weights.has(name) || name in this.state(point).interface.inputs;
+      const there = maker !== undefined || held || readers.length > 0;
+      const key = there ? `${maker}|${readers.join()}|${held}` : null;
+      if (key === last) continue;
+      events.push({ point, kind: last === null ? "came" : there ? "changed" : "went", maker, readers, held });
+      last = key;
+    }
+    return events;
+  }
+
+  readers(point) {
+    const state = this.state(point);
+    if (!state.readers) {
+      state.readers = new Map();
+      for (const [uid, version] of state.nodes) for (const value of new Set(this.version(version).inputs)) if (value) state.readers.set(value, [...(state.readers.get(value) || []), uid]);
+    }
+    return state.readers;
+  }
+
   label(point) {
     if (point === 0) return "as it came";
     const pass = this.passTo(point);

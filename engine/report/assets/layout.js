@@ -106,7 +106,7 @@ class Scene {
     visit(path);
     const inner = this.children(path).filter(([child]) => typeof child !== "number").length;
     const numbered = this.children(path).every(([child]) => typeof child !== "number" && /^\d+$/.test(child.split(SEPARATOR).at(-1)));
-    return { changes, text: `${numbered && inner > 1 ? `×${inner} · ` : ""}${plural(count, "node")}${changes ? ` · ${changes} changed` : ""}` };
+    return { changes, text: `${numbered && inner > 1 ? `×${inner} · ` : ""}${plural(count, "node")}${changes ? ` · ${changes.toLocaleString("en")} changed` : ""}` };
   }
 
   move(box, x, y) {

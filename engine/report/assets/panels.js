@@ -20,11 +20,12 @@ function timeline(app) {
 
 function passButton(app, pass) {
   const state = pass.reverted ? "reverted" : pass.error ? "failed" : pass.verification ? "verified" : "";
-  const seconds = typeof pass.seconds === "number" ? `${(pass.seconds * 1e3).toFixed(pass.seconds < 0.01 ? 1 : 0)} ms` : "";
+  const seconds = typeof pass.seconds !== "number" ? "" : pass.seconds < 1 ? `${(pass.seconds * 1e3).toFixed(pass.seconds < 0.01 ? 1 : 0)}\u00a0ms` : `${pass.seconds.toFixed(1)}\u00a0s`;
+  const [was, is] = [pass.nodes_before, pass.nodes_after].map((n) => n.toLocaleString("en"));
   return h("button", { type: "button", "data-pass": pass.index, class: state, onclick: () => app.openPass(pass) },
     h("b", {}, h("span", { class: "number" }, pass.index), ` ${pass.name}`),
-    h("small", {}, `${plural(pass.changes, "change")} · ${pass.nodes_before} → ${pass.nodes_after} nodes${seconds ? ` · ${seconds}` : ""}`),
-    pass.verification && h("small", { class: "check" }, `✓ ${pass.verification}`),
+    h("small", {}, `${plural(pass.changes, "change")} · ${was}\u00a0→\u00a0${is}\u00a0nodes${seconds ? ` · ${seconds}` : ""}`),
+    pass.verification && h("small", { class: "check" }, `✓ ${pass.verification}${pass.difference ? `, within ${pass.difference.toExponential(1)}` : ""}`),
     (pass.error || pass.reverted) && h("small", { class: "error" }, `${pass.reverted ? "reverted: " : ""}${(pass.error || "").split("\n")[0]}`));
 }
 
@@ -65,7 +66,8 @@ function rejections(app, pass) {
 }
 
 function inspector(app) {
-  const host = byId("inspector"), { node, box } = app.view;
+  const host = byId("inspector"), { node, box, value } = app.view;
+  if (value !== null) { put(host, valueDetails(app, value)); return; }
   if (node === null) {
     put(host, box ? moduleDetails(app, box) : modelDetails(app));
     return;
@@ -74,9 +76,10 @@ function inspector(app) {
   const version = alive || app.run.version(life.findLast((e) => e.version !== undefined).version);
   const at = app.run.node(node, app.view.to) ? app.view.to : life.findLast((e) => e.version !== undefined && e.kind !== "went").point;
   put(host, h("h2", {}, version.op), h("p", { class: "name" }, version.name), fate(app, node),
-    table("Outputs", version.outputs.map((name, i) => [name || "—", version.types[i]])),
+    table("Outputs", version.outputs.map((name, i) => [name ? valueLink(app, name) : "—", version.types[i]])),
     operands(app, version, at),
     table("Attributes", Object.entries(version.attributes)),
+    costs(app, node),
     table("Where it comes from", [["module", version.module], ["source", version.source], ["graph", version.graph === "main" ? "" : version.graph], ["made by", version.by]].filter(([, v]) => v)),
     whyNot(app, version), history(app, life));
 }
@@ -93,8 +96,8 @@ function operands(app, version, point) {
   const rows = version.inputs.map((value, index) => {
     if (!value) return [String(index), "—"];
     const maker = makers.get(value), weight = state.weights.get(value), plain = number(app.run, value, makers, state, point);
-    if (weight !== undefined) return [String(index), [h("code", {}, value), " ", weightText(app.run.data.weights[weight])]];
-    if (maker === undefined) return [String(index), [h("code", {}, value), " ", state.interface.inputs[value] || ""]];
+    if (weight !== undefined) return [String(index), [valueLink(app, value), " ", weightText(app.run.data.weights[weight])]];
+    if (maker === undefined) return [String(index), [valueLink(app, value), " ", state.interface.inputs[value] || ""]];
     const made = app.run.node(maker, point);
     return [String(index), [h("button", { type: "button", class: "link", onclick: () => app.openNode(maker, point) }, value), ` ${plain !== null ? `= ${plain}` : made.types[made.outputs.indexOf(value)] || ""}`]];
   });
@@ -109,7 +112,38 @@ function weightText(row) {
 
 function whyNot(app, version) {
   const found = app.run.passes.flatMap((pass) => (pass.rejections || []).filter((r) => r.site === version.name).map((r) => [pass.name, r.reason]));
-  return table("Why it was left alone", found);
+  const near = (app.run.data.misses || []).filter((m) => m.root === version.name || m.node === version.name);
+  const rows = near.map((m) => [m.pass, m.root === version.name ? m.text : [m.text, " ", h("button", { type: "button", class: "link", onclick: () => app.openName(m.root) }, `(from ${m.root})`)]]);
+  return [table("Why it was left alone", found), table("Why was this not fused?", rows)];
+}
+
+function costs(app, uid) {
+  const known = (app.run.data.costs || {})[uid];
+  if (!known) return null;
+  const rows = [["operations", known[0] === null ? "" : amountText(known[0], "op")], ["makes", known[1] ? amountText(known[1], "B") : ""]];
+  return table("Cost", rows.filter(([, text]) => text));
+}
+
+const valueLink = (app, name) => h("button", { type: "button", class: "link", title: "The history of this value", onclick: () => app.openValue(name) }, name);
+
+function valueDetails(app, name) {
+  const life = app.run.valueLife(name), { to } = app.view, state = app.run.state(to);
+  const maker = app.run.makers(to).get(name), weight = state.weights.get(name);
+  const node = (uid, point) => h("button", { type: "button", class: "link", onclick: () => app.openNode(uid, point) }, `${app.run.node(uid, point).op} ${app.run.node(uid, point).name}`);
+  const type = maker !== undefined ? app.run.node(maker, to).types[app.run.node(maker, to).outputs.indexOf(name)] : state.interface.inputs[name];
+  const readers = (app.run.readers(to).get(name) || []).slice(0, 40);
+  const rows = life.map((event, i) => {
+    const before = life[i - 1] || { readers: [] }, fresh = event.readers.filter((r) => !before.readers.includes(r)), lost = before.readers.filter((r) => !event.readers.includes(r));
+    const where = h("button", { type: "button", class: "link", onclick: () => app.go({ from: Math.max(0, event.point - 1), to: event.point, pass: null }) }, app.run.label(event.point));
+    const made = event.maker !== before.maker && event.maker !== undefined && [" made by ", node(event.maker, event.point)];
+    return h("li", {}, where, event.kind === "went" ? " went" : event.kind === "came" ? (event.point ? " came" : " exported") : " rewired", made,
+      i > 0 && event.kind !== "went" && h("small", {}, [fresh.length ? ` +${plural(fresh.length, "reader")}` : "", lost.length ? ` −${plural(lost.length, "reader")}` : ""].join("")));
+  });
+  return h("div", {}, h("h2", {}, name), h("p", {}, `a value${type ? `: ${type}` : ""}`),
+    weight !== undefined && table("Weight", [["", weightText(app.run.data.weights[weight])]]),
+    table("Made by", maker === undefined ? [] : [["", node(maker, to)]]),
+    table("Read by", readers.map((uid) => ["", node(uid, to)])),
+    h("section", { class: "history" }, h("h3", {}, "History"), h("ol", {}, rows)));
 }
 
 function history(app, life) {
@@ -135,6 +169,9 @@ function differences(before, after) {
   return texts.slice(0, 6).join("; ");
 }
 
+// A training step gives a gradient for every weight.
+const some = (rows, most = 24) => (rows.length > most ? [...rows.slice(0, most), ["…", `and ${rows.length - most} more`]] : rows);
+
 function modelDetails(app) {
   const { interface: sides, nodes } = app.run.state(app.view.to), counts = new Map();
   for (const version of nodes.values()) {
@@ -143,7 +180,7 @@ function modelDetails(app) {
   }
   const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 14).map(([op, count]) => [op, String(count)]);
   return h("div", {}, h("h2", {}, app.run.data.title), h("p", {}, `${plural(nodes.size, "node")} at “${app.run.label(app.view.to)}”`),
-    table("Inputs", Object.entries(sides.inputs).slice(0, 60)), table("Outputs", Object.entries(sides.outputs).slice(0, 60)), table("Operators", most));
+    table("Operators", most), table("Inputs", some(Object.entries(sides.inputs))), table("Outputs", some(Object.entries(sides.outputs))));
 }
 
 function moduleDetails(app, path) {

@@ -1,0 +1,173 @@
+"""Reports of a BERT training run and of a quantization run, used in a real browser."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fuseline.engine.observers import DumpDiffs, Verify
+from fuseline.engine.pipeline import Pipeline
+from fuseline.exporters import export
+from fuseline.tools.campaigns import zoo
+from fuseline.tools.quantizer import quantize
+
+
+def _helpers() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("browser", Path(__file__).with_name("browser.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+browser = _helpers()
+
+
+@pytest.fixture(scope="module")
+def desktop() -> Iterator[browser.Page]:
+    yield from browser.open_browser(1280, 860)
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory, desktop: browser.Page) -> Path:
+    """Behind the browser, so that nothing is exported where there is none."""
+    folder = tmp_path_factory.mktemp("training")
+    model = export(zoo.build("bert", attention="eager"), train=True, check=False)
+    Pipeline.resolve("training-stock").run(
+        model, observers=[DumpDiffs(folder, title="BERT"), Verify("outputs")]
+    )
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def quantization(tmp_path_factory: pytest.TempPathFactory, desktop: browser.Page) -> Path:
+    folder = tmp_path_factory.mktemp("quantization")
+    model = export(zoo.build("bert", attention="eager").eval(), check=False)
+    quantize(model, folder / "q.onnx", {"mode": "dynamic"}, dump=folder / "dump")
+    return folder / "dump" / "report.html"
+
+
+def _search(page: browser.Page, text: str) -> None:
+    page.script("document.getElementById('search').focus(); document.getElementById('search').value = ''")
+    page.type(text)
+    page.until(lambda: page.visible("#hits li"))
+    page.type("\ue007")
+
+
+def test_a_training_run(desktop: browser.Page, training: Path) -> None:
+    desktop.open(training)
+    names = [n.split()[-1] for n in desktop.visible("#timeline button[data-pass] b")]
+    assert "differentiate" in names
+    assert any(text.startswith("✓ outputs unchanged") for text in desktop.visible("#timeline .check"))
+    # The two layers are alike, and the backward half has a box of its own.
+    desktop.click("#tab-graph")
+    last = desktop.script("return report.run.count - 1")
+    desktop.script("report.go({from: 0, to: arguments[0], pass: null, mode: 'unified'})", last)
+    desktop.until(lambda: any(b.startswith("module backward") for b in desktop.boxes()))
+    desktop.click_box("module backward")
+    desktop.until(lambda: any("bert" in b for b in desktop.boxes()))
+    # Search, then the life of what was found.
+    _search(desktop, "LayerNormalization")
+    desktop.until(lambda: desktop.visible(".history li"))
+    # The slider goes back to the first point.
+    desktop.script(
+        "const s = document.getElementById('slider'); s.value = 0; s.dispatchEvent(new Event('input'))"
+    )
+    desktop.until(lambda: desktop.visible("#where")[0].startswith("0 of"))
+    desktop.until(lambda: not any(b.startswith("module backward") for b in desktop.boxes()))
+    assert desktop.errors() == []
+
+
+def test_the_keys(desktop: browser.Page, training: Path) -> None:
+    desktop.open(training)
+    first = desktop.visible("#timeline [aria-current] b")
+    desktop.type("j")
+    desktop.until(lambda: desktop.visible("#timeline [aria-current] b") != first)
+    desktop.type("k")
+    desktop.until(lambda: desktop.visible("#timeline [aria-current] b") == first)
+    desktop.type("g")
+    desktop.until(lambda: desktop.script("return document.body.dataset.panel") == "graph")
+    desktop.type("s")
+    desktop.until(lambda: desktop.script("return document.body.dataset.mode") == "split")
+    desktop.type("?")
+    desktop.until(lambda: desktop.visible("#shortcuts h2") == ["Keyboard"])
+    desktop.type("\ue00c")
+    assert desktop.errors() == []
+
+
+@pytest.mark.parametrize("overlay", ["cost", "memory", "difference"])
+def test_overlays(desktop: browser.Page, training: Path, overlay: str) -> None:
+    desktop.open(training, f"#panel=graph&mode=after&colour={overlay}")
+    assert desktop.script("return document.getElementById('overlay').value") == overlay
+    told = desktop.visible("#legend")[0]
+    assert {"cost": "operations", "memory": "bytes", "difference": "moved"}[overlay] in told
+    if overlay != "difference":
+        assert " at " in told, "open sizes are said"
+        amounts = "return [...report.run.amounts(arguments[0], report.view.to).keys()]"
+        assert sum(isinstance(key, int) for key in desktop.script(amounts, overlay)) > 20
+        tinted = "return [...document.querySelectorAll('#right .box rect')].filter(r => r.style.fill).length"
+        desktop.until(lambda: desktop.script(tinted))
+
+
+def test_the_history_of_a_value(desktop: browser.Page, training: Path) -> None:
+    desktop.open(training, "#from=0&to=0&panel=graph&mode=after")
+    _search(desktop, "Gather")
+    desktop.until(lambda: desktop.visible("#inspector h2") == ["Gather"])
+    desktop.script("document.querySelector('#inspector dt .link').click()")
+    desktop.until(lambda: any(t.startswith("a value") for t in desktop.visible("#inspector p")))
+    assert desktop.visible(".history li")[0].startswith("as it came exported made by Gather")
+    assert "value=" in desktop.script("return location.hash")
+    # A weight is a value too, with its statistics.
+    desktop.script(
+        "report.openValue([...report.run.state(0).weights.keys()].find(n => n.includes('weight')))"
+    )
+    desktop.until(lambda: any("minimum" in t or "=" in t for t in desktop.visible("#inspector dd")))
+
+
+def test_any_two_points(desktop: browser.Page, training: Path) -> None:
+    desktop.open(training, "#panel=graph&mode=unified")
+    count = desktop.script("return report.run.count")
+    for one, other in ((0, count - 1), (count - 1, 0), (1, 3)):
+        desktop.script("report.go({from: arguments[0], to: arguments[1], pass: null})", one, other)
+        told = desktop.script(
+            "return [...report.run.difference(arguments[0], arguments[1]).values()]", one, other
+        )
+        back = desktop.script(
+            "return [...report.run.difference(arguments[0], arguments[1]).values()]", other, one
+        )
+        assert told.count("added") == back.count("removed")
+        assert told.count("changed") == back.count("changed")
+        assert told
+
+
+def test_a_quantization_run(desktop: browser.Page, quantization: Path) -> None:
+    desktop.open(quantization)
+    names = [n.split()[-1] for n in desktop.visible("#timeline button[data-pass] b")]
+    assert any(name.startswith("quantize") for name in names), names
+    assert any(name.startswith("fuse") for name in names), "what was fused before is in the same report"
+    index = next(i for i, name in enumerate(names) if name.startswith("quantize"))
+    desktop.script("document.querySelectorAll('#timeline button[data-pass]')[arguments[0]].click()", index)
+    desktop.until(lambda: desktop.visible(".rewrite .times"))
+    desktop.click(".rewrite .next")
+    desktop.until(lambda: desktop.script("return document.body.dataset.panel") == "graph")
+    desktop.until(lambda: any(b.endswith("added") for b in desktop.boxes()))
+    assert desktop.errors() == []
+
+
+def test_why_was_this_not_fused(desktop: browser.Page, tmp_path: Path) -> None:
+    from fuseline.engine.model import Model
+
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N,4] x) => (float[N,4] y) <float third = {0.3}, float one = {1.0}, float root = {1.4142135}>
+    { a = Div(x, root)  b = Erf(a)  c = Add(b, one)  d = Mul(x, c)  y = Mul(d, third) }"""
+    Pipeline.parse("fuse-gelu").run(Model.from_text(text), observers=[DumpDiffs(tmp_path / "d")])
+    desktop.open(tmp_path / "d" / "report.html", "#panel=graph")
+    root = desktop.script("return report.run.data.misses[0].root")
+    desktop.script("report.openName(arguments[0])", root)
+    desktop.until(lambda: "WHY WAS THIS NOT FUSED?" in " ".join(desktop.visible("#inspector h3")).upper())
+    assert any("0.3" in t and "0.5" in t for t in desktop.visible("#inspector dd"))
