@@ -21,7 +21,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.families import Family, family_of
 from fuseline.exporters.inputs import Input, sample
-from fuseline.exporters.planning import EXAMPLE_SIZES, Case, Plan
+from fuseline.exporters.plan import EXAMPLE_SIZES, Case, Plan
 from fuseline.exporters.sources import Source
 from fuseline.exporters.wrapper import Wrapper
 

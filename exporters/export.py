@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import onnx_ir as ir
 from torch import nn
@@ -16,7 +17,8 @@ from fuseline.exporters.context import Clock, Progress, attention_set
 from fuseline.exporters.errors import ExportError, ExportMismatch
 from fuseline.exporters.mode import SWITCH, install_switch
 from fuseline.exporters.names import map_parameters, name_axes
-from fuseline.exporters.planning import Dynamic, Plan, make_plan
+from fuseline.exporters.plan import Plan
+from fuseline.exporters.planning import Dynamic, make_plan
 from fuseline.exporters.provenance import record_provenance
 from fuseline.exporters.sources import Source, resolve
 from fuseline.exporters.tracing import trace, translate
@@ -38,7 +40,9 @@ def export(
     attention: str | None = None,
     dynamic: Dynamic = True,
     example_inputs: Any = None,
-    loss: Loss | None = None,
+    loss: Loss | Literal[False] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] | None = None,
     seed: int = 0,
     check: bool = True,
     progress: Progress | None = None,
@@ -48,6 +52,10 @@ def export(
     `source` is a transformers model or config, a torch module (with `example_inputs`), a model folder, a
     config.json, "module:factory", an .onnx file, or a `Source` that was resolved before. `progress` hears the
     name of each phase as it begins.
+
+    Inputs and outputs are the task's or, with `example_inputs`, those of that call: its `arguments` are what
+    the forward takes besides tensors, and `outputs=()` stands for all that it returns. `loss=False` trains a
+    model whose loss is computed outside.
 
     The weights of the result share their memory with the torch model. What the export did, how long each
     phase took and how far the graph is from torch stands in the result's `facts`.
@@ -61,7 +69,15 @@ def export(
         known = isinstance(source, Source)
         resolved = source if known else resolve(source, task=task, attention=attention, seed=seed)
     with attention_set(resolved, attention):
-        plan = make_plan(resolved, train=train, dynamic=dynamic, example_inputs=example_inputs, loss=loss)
+        plan = make_plan(
+            resolved,
+            train=train,
+            dynamic=dynamic,
+            example_inputs=example_inputs,
+            loss=loss,
+            arguments=arguments,
+            outputs=outputs,
+        )
         return export_plan(plan, resolved, opset=opset, check=check, clock=clock)
 
 
@@ -124,7 +140,8 @@ def _facts(plan: Plan, source: Source) -> Facts:
     )
     if not plan.train:
         return Facts(origin, interface, Training(mode="evaluation"))
-    training = Training(mode="training", loss="loss", padding_rows=_padding_rows(plan.model))
+    loss = "loss" if "loss" in plan.wrapper.output_names else None
+    training = Training(mode="training", loss=loss, padding_rows=_padding_rows(plan.model))
     return Facts(origin, interface, training, established=frozenset([Property.TRAINING]))
 
 

@@ -60,8 +60,15 @@ def _from_module(module: nn.Module, task: str | None) -> Source:
     label = type(module).__name__
     if not is_transformers(module):
         return Source(module, label, find_task(task) if task else None)
-    found = find_task(task) if task else infer_task(label, module.config)
-    return Source(module, label, found)
+    return Source(module, label, find_task(task) if task else _guess(label, module.config))
+
+
+def _guess(label: str, config: Any) -> Task | None:
+    """The task that a class is for, by its name; with inputs that are given, none has to be known."""
+    try:
+        return infer_task(label, config)
+    except ExportError:
+        return None
 
 
 def _from_config(config: Any, task: str | None, attention: str | None, seed: int) -> Source:

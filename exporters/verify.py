@@ -16,7 +16,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.runtime import run, session
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.mode import without_dropout
-from fuseline.exporters.planning import Plan
+from fuseline.exporters.plan import Plan
 
 __all__ = [
     "GRADIENT_TOLERANCE",

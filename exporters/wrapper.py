@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fuseline.exporters.errors import ExportError
+from fuseline.exporters.results import flatten, loss_in
 
 __all__ = ["UPDATED", "Loss", "ModelWrapper", "Wrapper"]
 
@@ -54,7 +55,10 @@ class Wrapper(nn.Module):
 
 
 class ModelWrapper(Wrapper):
-    """Calls the model with named inputs and returns the loss (if any) and the wanted outputs in order."""
+    """Calls the model with named inputs and returns the loss (if any) and the wanted outputs in order.
+
+    Without any that are wanted by name, every tensor that the model returns is.
+    """
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class ModelWrapper(Wrapper):
         loss_inputs: Sequence[str] = (),
         loss: Loss | None = None,
         with_loss: bool = False,
+        train: bool = False,
     ) -> None:
         super().__init__(model, inputs)
         self.wanted = list(outputs)
@@ -73,10 +78,11 @@ class ModelWrapper(Wrapper):
         self.loss_inputs = frozenset(loss_inputs)
         self.user_loss = loss
         self.with_loss = with_loss
+        self.train_mode = train
 
     def compute(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         passed = {name: value for name, value in given.items() if name not in self.loss_inputs}
-        if self.with_loss:
+        if self.train_mode:
             passed = {n: _counted_from_zero(v) if n.endswith("input_ids") else v for n, v in passed.items()}
         result = self.model(**passed, **self.arguments)
         if not self.with_loss:
@@ -87,12 +93,11 @@ class ModelWrapper(Wrapper):
         return {"loss": loss if loss.dim() == 0 else loss.reshape(()), **others}
 
     def _loss(self, result: Any, given: Mapping[str, Tensor]) -> Tensor:
-        """The user's loss, or what the model itself returns as one: `loss`, or a first, single number."""
+        """The user's loss, or what the model itself returns as one."""
         if self.user_loss is not None:
             return self.user_loss(result, **{name: given[name] for name in self.loss_inputs})
-        found = result["loss"] if isinstance(result, Mapping) and "loss" in result else result
-        found = found[0] if isinstance(found, (tuple, list)) and found else found
-        if isinstance(found, Tensor) and found.is_floating_point() and found.numel() == 1:
+        found = loss_in(result)
+        if found is not None:
             return found
         raise ExportError(
             f"{type(self.model).__name__} returned no loss",
@@ -100,18 +105,27 @@ class ModelWrapper(Wrapper):
         )
 
     def _select(self, result: Any, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if isinstance(result, Tensor):
-            return {"output": result}
         if "sentence_embedding" in self.wanted:
             return {"sentence_embedding": _pool(result.last_hidden_state, given)}
-        if isinstance(result, Mapping):
-            found = {name: result.get(name) for name in self.wanted} if self.wanted else dict(result)
+        if not isinstance(result, (Tensor, Mapping, tuple, list)):
+            raise ExportError(
+                f"{type(self.model).__name__} returned {type(result).__name__}, "
+                "which is no tensor, tuple or dict"
+            )
+        if self.wanted and isinstance(result, Mapping):
+            found = {name: result.get(name) for name in self.wanted}
             return {name: value for name, value in found.items() if isinstance(value, Tensor)}
-        if isinstance(result, (tuple, list)):
-            return {f"output_{i}": value for i, value in enumerate(result) if isinstance(value, Tensor)}
-        raise ExportError(
-            f"{type(self.model).__name__} returned {type(result).__name__}, which is no tensor, tuple or dict"
-        )
+        return _distinct(flatten(result), given)
+
+
+def _distinct(outputs: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A graph's outputs are values of their own: what comes twice, or came in, goes out as a copy."""
+    seen = {id(value) for value in given.values()}
+    found = {}
+    for name, value in outputs.items():
+        found[name] = value.clone() if id(value) in seen else value
+        seen.add(id(value))
+    return found
 
 
 def _counted_from_zero(ids: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.training.step import TrainingStep
 from fuseline.exporters.mode import without_dropout
-from fuseline.exporters.planning import Plan
+from fuseline.exporters.plan import Plan
 from fuseline.exporters.verify import CheckReport, check_gradients
 
 __all__ = ["differentiated", "gradient_report", "gradient_report_of"]

@@ -49,12 +49,9 @@ class Cut:
                 hint="run 'take-output-gradients' in front of 'differentiate'",
             )
         seeds = {v.name for v in graph.inputs}
-        updates = model.facts.training.updates
-        outputs = [
-            v
-            for v in graph.outputs
-            if output_gradient(v.name or "") in seeds or v.name == OWN_LOSS or v.name in updates
-        ]
+        # What counts or chooses has no gradient, but is an output all the same.
+        known = {OWN_LOSS, *model.facts.training.updates, *model.facts.interface.outputs}
+        outputs = [v for v in graph.outputs if output_gradient(v.name or "") in seeds or v.name in known]
         gradients = [v for v in graph.outputs if v not in outputs and v.name != OBJECTIVE]
         forward, needed = _makers(outputs), _makers(gradients)
         # Constants are in both parts: they cost nothing, and some operators want to see them.

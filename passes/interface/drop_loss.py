@@ -22,11 +22,12 @@ class DropLoss(Pass):
         kept = [v for v in model.graph.outputs if v.name != loss]
         if loss is None or len(kept) == len(model.graph.outputs) or not rewriter.permit(loss, self.summary()):
             return rewriter.changes
+        before = {v.name for v in model.graph.inputs}
         keep_only(model, rewriter, kept)
         model.facts.training = replace(model.facts.training, loss=None)
         outputs = tuple(name for name in interface.outputs if name != loss)
-        # Labels that the model reads besides, to make the decoder's inputs of them, stay.
-        left = {v.name for v in model.graph.inputs}
-        inputs = {n: i for n, i in interface.inputs.items() if n in left or n not in interface.labels}
+        # What only the loss read is gone; labels that the decoder's inputs are made of stay.
+        gone = before - {v.name for v in model.graph.inputs}
+        inputs = {n: i for n, i in interface.inputs.items() if n not in gone}
         model.facts.interface = replace(interface, inputs=inputs, labels=(), outputs=outputs)
         return rewriter.changes

@@ -32,7 +32,7 @@ class TakeOutputGradients(Pass):
             return rewriter.changes
         op = rewriter.builder(graph)
         terms: list[ir.Value] = []
-        for output in [o for o in graph.outputs if o.name not in training.updates]:
+        for output in [o for o in graph.outputs if o.name not in training.updates and _is_number(o)]:
             kind = output.type or ir.TensorType(ir.DataType.FLOAT)
             incoming = ir.Value(name=output_gradient(str(output.name)), type=kind, shape=output.shape)
             graph.inputs.append(incoming)
@@ -47,3 +47,8 @@ class TakeOutputGradients(Pass):
         graph.outputs.append(objective)
         model.facts.training = replace(training, loss=OBJECTIVE)
         return rewriter.changes
+
+
+def _is_number(output: ir.Value) -> bool:
+    """What counts or chooses has no gradient."""
+    return output.dtype is None or output.dtype.is_floating_point()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fuseline.tools.console import console
 
 if TYPE_CHECKING:
-    from fuseline.exporters.planning import Plan
+    from fuseline.exporters.plan import Plan
     from fuseline.exporters.sources import Source
 
 __all__ = ["Row", "main", "measure", "render"]

@@ -20,16 +20,21 @@ from torch import Tensor, nn
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.execution.autograd import Run, SplitStep, WholeStep, scaled
 from fuseline.engine.execution.direct import DirectRunner
+from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import gradient_name
+from fuseline.exporters import ExportError
 from fuseline.tools.trainer.call import Call, Undecided, Unsuited, complete, read_call
 from fuseline.tools.trainer.checking import check_against_torch, padded
 from fuseline.tools.trainer.compiler import Compiler, Variant
-from fuseline.tools.trainer.items import ItemRule, find_rule, scale
+from fuseline.tools.trainer.form import Form, few
+from fuseline.tools.trainer.items import find_rule, scale
+from fuseline.tools.trainer.low_precision import in_float32, low_precision, raised
 from fuseline.tools.trainer.native import NativeStep
 from fuseline.tools.trainer.report import Report, speed_against
 from fuseline.tools.trainer.tensors import NamedTensors
 from fuseline.tools.trainer.watch import Watch
+from fuseline.tools.trainer.ways import Way, Ways
 
 __all__ = ["Bridge", "Fallback", "attach"]
 
@@ -59,14 +64,14 @@ class Bridge:
         self._tensors = NamedTensors(model)
         self._watch = Watch(model)
         self._compiled_for: tuple[str, ...] = ()
-        self._runners: dict[tuple[Variant, int], tuple[DirectRunner, ...]] = {}
-        self._output_type: type[Any] | None = None
-        self._item_rule: ItemRule | None = None
+        self._runners: dict[tuple[Form, Variant, int], tuple[DirectRunner, ...]] = {}
+        self._ways = Ways(model, self._torch_forward, self._quietly)
         self._last: Run | None = None
         self._native: NativeStep | None = None
         self._loss_alone = False
         self._noted: dict[str, None] = {}
-        self._checked = False
+        self._checked: set[Form] = set()
+        self._told_precision: str | None = None
         #: The worst difference of a gradient to torch's that the check found; None before it ran.
         self.gradient_difference: float | None = None
         #: How often each way was taken: step, loss, split, evaluate, predict, torch.
@@ -87,10 +92,11 @@ class Bridge:
     def refresh(self) -> None:
         """Look at the model anew: other settings, buffers or frozen weights are another graph."""
         self._runners.clear()
-        self._checked = False
+        self._checked.clear()
+        self._ways.forget_results()
         self._tensors = NamedTensors(self.model)
         self._watch.remember()
-        if self._native is not None and self._native.key != self._key():
+        if self._native is not None and self._native.key != self._key(self._native.form):
             self.drop_native(f"{type(self.model).__name__} was changed after its whole step was made")
 
     def drop_native(self, reason: str) -> None:
@@ -145,28 +151,25 @@ class Bridge:
 
     def _on_graph(self, call: Call, training: bool) -> Any:
         self._look()
-        if self._output_type is None:
-            self._probe(call)
-        labelled = all(name in call.tensors for name in self._compiler.labels(self.model))
-        variant = self._variant(labelled, training)
-        runners = self._ready(variant)
+        way = self._ways.of(call)
+        variant = self._variant(way.labelled, training)
+        runners = self._ready(way, variant)
         facts = runners[0].model.facts
         feeds = complete(call.tensors, facts.interface.inputs)
-        factor = self._factor(call) if labelled else 1.0
+        factor = self._factor(way, call) if way.labelled else 1.0
         outputs = [o for o in facts.interface.outputs if o not in facts.training.updates]
         if training:
-            if labelled:
-                self._check(call)
-            results = self._train(runners, feeds, outputs, factor)
+            if way.labelled:
+                self._check(way, call)
+            results = self._train(way, runners, feeds, outputs, factor)
         else:
             results = runners[0](feeds, self._tensors.current(), outputs)
-            if labelled:
+            if way.labelled:
                 results["loss"] = scaled(results["loss"], factor)
         self.counts[variant] += 1
-        assert self._output_type is not None
-        if not call.return_dict or issubclass(self._output_type, tuple):
-            return tuple(results.values())
-        return self._output_type(**results)
+        assert way.template is not None
+        loss = results.pop("loss") if way.labelled else None
+        return way.template.fill(loss, None if variant == "loss" else list(results.values()))
 
     def compile(self, batch: Mapping[str, Any], native: Variant | None = None) -> None:
         """Make the graphs that calls with such a batch need, in training and in evaluation.
@@ -176,15 +179,14 @@ class Bridge:
         try:
             call = read_call(self.__signature__, (), batch)
             self._look()
-            self._probe(call)
-            labelled = all(name in call.tensors for name in self._compiler.labels(self.model))
-            if labelled:
-                self._check(call)
+            way = self._ways.of(call)
+            if way.labelled:
+                self._check(way, call)
             if native is None:
-                self._ready(self._variant(labelled, training=True))
+                self._ready(way, self._variant(way.labelled, training=True))
             elif self._native is None:
-                self._native = self._make_native(call, native)
-            self._ready(self._variant(labelled, training=False))
+                self._native = self._make_native(way, call, native)
+            self._ready(way, self._variant(way.labelled, training=False))
         except Unsuited as reason:
             self._note(str(reason), training=True)
         except Exception as error:
@@ -200,7 +202,12 @@ class Bridge:
         return "split-loss" if self._last is not None and self._last.was_split else "step"
 
     def _train(
-        self, runners: tuple[DirectRunner, ...], feeds: dict[str, Tensor], outputs: list[str], factor: float
+        self,
+        way: Way,
+        runners: tuple[DirectRunner, ...],
+        feeds: dict[str, Tensor],
+        outputs: list[str],
+        factor: float,
     ) -> dict[str, Tensor]:
         named = self._tensors.current()
         trained = _trained(runners[-1], named)
@@ -215,7 +222,7 @@ class Bridge:
             outer=self._last.outer if self._last is not None else 1.0,
             exact=self._compiler.settings.precision == "fp16",
             updates=runners[0].model.facts.training.updates,
-            split=lambda: self._ready("split-loss"),
+            split=lambda: self._ready(way, "split-loss"),
             was_split=self._last is not None and self._last.was_split,
         )
         self._last = run
@@ -248,10 +255,11 @@ class Bridge:
             self._look()
             if self.native_refused is not None:
                 return None
-            if self._native is None:
-                self._native = self._make_native(call, variant)
+            way = self._ways.of(call)
+            if self._native is None or self._native.form != way.form:
+                self._native = self._make_native(way, call, variant)
             feeds = complete(call.tensors, self._native.graph.facts.interface.inputs)
-            factor = self._factor(call) / divisor
+            factor = self._factor(way, call) / divisor
             adopt(self._native)
         except Unsuited as reason:
             self.drop_native(f"it cannot run this batch: {reason}")
@@ -264,41 +272,47 @@ class Bridge:
         self.counts["native"] += 1
         return scaled(loss, factor), norm
 
-    def _make_native(self, call: Call, variant: Variant) -> NativeStep:
-        self._probe(call)
-        with self.detached():
-            graph = self._compiler.graphs(self.model, variant)[0]
-        self._check(call)
-        return NativeStep(self.model, graph, key=self._key(), threads=torch.get_num_threads())
+    def _make_native(self, way: Way, call: Call, variant: Variant) -> NativeStep:
+        if not way.labelled:
+            raise Unsuited("the model returns no loss for it")
+        (graph,) = self._graphs(way, variant)
+        self._check(way, call)
+        key = self._key(way.form)
+        return NativeStep(self.model, graph, form=way.form, key=key, threads=torch.get_num_threads())
 
-    def _key(self) -> str:
+    def _key(self, form: Form) -> str:
         with self.detached():
-            return self._compiler.key(self.model)
+            return self._compiler.key(self.model, form)
 
     # -- what has to be known before the first run
 
-    def _probe(self, call: Call) -> None:
-        """Ask torch, on two rows, for its type of output; it settles what it reads off the labels, too."""
-        with self._quietly():
-            self._output_type = type(self._torch_forward(**_few(call.tensors)))
-
-    def _check(self, call: Call) -> None:
+    def _check(self, way: Way, call: Call) -> None:
         """Loss and gradients against torch's on this batch, once for each graph; a mismatch is an error."""
-        if self._checked or not self._compiler.settings.check or self._compiler.settings.precision != "fp32":
+        settings = self._compiler.settings
+        if way.form in self._checked or not settings.check or settings.precision != "fp32":
             return
-        (runner,) = self._ready("check")
+        (runner,) = self._ready(way, "check")
         rows: Sequence[Mapping[str, Any]] = runner.model.facts.origin.gradient_check
         if not rows:
-            named = self._tensors.current()
             inputs = runner.model.facts.interface.inputs
-            batches = {how: (b, complete(b, inputs)) for how, b in padded(_few(call.tensors)).items()}
-            with self.detached():
+            batches = {
+                how: (call.all_arguments(batch), complete(batch, inputs))
+                for how, batch in padded(raised(few(call.tensors))).items()
+            }
+            with self.detached(), in_float32(self.model):
+                named = self._tensors.current()
                 rows = check_against_torch(
                     self.model, self._torch_forward, runner, _trained(runner, named), named, batches
                 )
-                self._compiler.record_check(self.model, rows)
-        self._checked = True
+            with self.detached():
+                self._compiler.record_check(self.model, way.form, rows)
+        self._checked.add(way.form)
         self.gradient_difference = max((row["difference"] for row in rows), default=None)
+
+    def inference(self) -> Model:
+        """The inference graph with the weights as they are now."""
+        with self.detached():
+            return self._compiler.inference(self.model, self._ways.for_inference())
 
     def report(self) -> Report:
         """What was on ONNX Runtime, what in torch, and why."""
@@ -334,17 +348,17 @@ class Bridge:
             for parameter, gradient in held:
                 parameter.grad = gradient
 
-    def _factor(self, call: Call) -> float:
+    def _factor(self, way: Way, call: Call) -> float:
         if call.items is None:
             return 1.0
-        if self._item_rule is None:
+        if way.item_rule is None:
             with self._quietly():
-                self._item_rule = find_rule(self._torch_forward, _few(call.tensors))
-        if self._item_rule is None:
+                way.item_rule = find_rule(self._torch_forward, call.all_arguments(few(call.tensors)))
+        if way.item_rule is None:
             raise Undecided("this batch does not tell what the loss does with num_items_in_batch")
-        if self._item_rule == "unknown":
+        if way.item_rule == "unknown":
             raise Unsuited("its loss uses num_items_in_batch in a way that the graph does not")
-        return scale(self._item_rule, call.tensors.get("labels"), call.items)
+        return scale(way.item_rule, call.tensors.get("labels"), call.items)
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
@@ -370,12 +384,31 @@ class Bridge:
             self._compiled_for = trainable
             self.refresh()
 
-    def _ready(self, variant: Variant) -> tuple[DirectRunner, ...]:
-        key = (variant, torch.get_num_threads())
-        if key not in self._runners:
-            with self.detached():
-                self._runners[key] = self._compiler.runners(self.model, variant, key[1])
-        return self._runners[key]
+    def _ready(self, way: Way, variant: Variant) -> tuple[DirectRunner, ...]:
+        threads = torch.get_num_threads()
+        if (way.form, variant, threads) not in self._runners:
+            graphs = self._graphs(way, variant)
+            self._runners[way.form, variant, threads] = self._compiler.runners(graphs, threads)
+        return self._runners[way.form, variant, threads]
+
+    def _graphs(self, way: Way, variant: Variant) -> list[Model]:
+        """The graphs of a variant, by the first form that the model can be exported by."""
+        self._tell_precision()
+        with self.detached():
+            while True:
+                try:
+                    return self._compiler.graphs(self.model, variant, way.form)
+                except ExportError as error:
+                    way.next_form(error)
+
+    def _tell_precision(self) -> None:
+        low = low_precision(self.model)
+        if low and self._told_precision != low:
+            self._told_precision = low
+            message = (
+                "the weights of %s are %s: the graph computes in float32, and rounds what it gives to torch"
+            )
+            logger.warning(message, type(self.model).__name__, low)
 
     # -- when the graph is not the way
 
@@ -422,7 +455,3 @@ def _trained(runner: DirectRunner, named: Mapping[str, Tensor]) -> list[Paramete
             if tensor.requires_grad:
                 found.setdefault(id(tensor), parameter)
     return list(found.values())
-
-
-def _few(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor[:2] if tensor.dim() else tensor for name, tensor in tensors.items()}

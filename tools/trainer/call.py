@@ -15,12 +15,13 @@ from fuseline.engine.facts import DeclaredInput
 __all__ = ["Call", "Undecided", "Unsuited", "complete", "read_call"]
 
 ITEMS = "num_items_in_batch"
+#: What only generation passes: such calls are many, and no graph is made for them.
+_GENERATING = ("past_key_values", "cache_params", "cache_position", "logits_to_keep", "encoder_outputs")
 #: Arguments that change nothing at these values.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "use_cache": (False,),
     "output_attentions": (False,),
     "output_hidden_states": (False,),
-    "return_loss": (True,),
     "interpolate_pos_encoding": (False,),
 }
 
@@ -40,20 +41,39 @@ class Call:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     items: Tensor | int | None = None
     return_dict: bool = True
+    #: What is no tensor, by name; a graph is made for each combination.
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Calls of one kind differ in sizes and content alone."""
+        tensors = tuple((n, t.dim(), t.is_floating_point()) for n, t in sorted(self.tensors.items()))
+        return tensors, self.arguments, self.return_dict
+
+    def all_arguments(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """What torch is called with, for these tensors in place of the call's own."""
+        plain = {} if self.return_dict else {"return_dict": False}
+        return {**tensors, **dict(self.arguments), **plain}
 
 
 def read_call(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
     """Sort the arguments by what they are."""
     call = Call()
+    fixed: dict[str, Any] = {}
     for name, value in _named(signature, args, kwargs).items():
         if name == ITEMS:
             call.items = value
         elif name == "return_dict":
             call.return_dict = value is not False
-        elif isinstance(value, Tensor):
+        elif isinstance(value, Tensor) and name not in _GENERATING:
             call.tensors[name] = value
-        elif value is not None and value not in _NEUTRAL.get(name, ()):
+        elif value is None or value in _NEUTRAL.get(name, ()):
+            continue
+        elif name in _GENERATING or name == "use_cache" or not isinstance(value, (bool, int, float, str)):
             raise Unsuited(f"the argument {name!r} is no input of the graph")
+        else:
+            fixed[name] = value
+    call.arguments = tuple(sorted(fixed.items()))
     return call
 
 

@@ -30,10 +30,11 @@ from fuseline.tools.trainer.cache import CompileCache, code_version, digest
 from fuseline.tools.trainer.describe import (
     check_hooks,
     describe,
-    task_of,
     without_checkpointing,
 )
+from fuseline.tools.trainer.form import Form
 from fuseline.tools.trainer.identity import file_hash
+from fuseline.tools.trainer.low_precision import in_float32, low_precision
 from fuseline.tools.trainer.tensors import NamedTensors
 
 __all__ = ["Compiler", "Precision", "Settings", "Variant"]
@@ -104,46 +105,48 @@ class Compiler:
         if settings.aware:
             self._pipeline = Pipeline((*_passes(_AWARE), *self._pipeline.stages))
 
-    def runners(self, model: nn.Module, variant: Variant, threads: int) -> tuple[DirectRunner, ...]:
+    def runners(self, graphs: Sequence[Model], threads: int) -> tuple[DirectRunner, ...]:
         """One runner, or two (forward, backward) for the split variants."""
         # Batches differ in shape, so that planning memory by shape would only hold it.
         options = SessionOptions(threads=threads, memory_pattern=False)
-        return tuple(DirectRunner(Plan(graph, options)) for graph in self.graphs(model, variant))
+        return tuple(DirectRunner(Plan(graph, options)) for graph in graphs)
 
-    def graphs(self, model: nn.Module, variant: Variant) -> list[Model]:
+    def graphs(self, model: nn.Module, variant: Variant, form: Form) -> list[Model]:
         """The graphs of a variant, their weights as inputs: from memory, from the cache, or made now."""
         begin = time.perf_counter()
         try:
-            return self._graphs(model, variant)
+            return self._graphs(model, variant, form)
         finally:
             self.seconds += time.perf_counter() - begin
 
-    def _graphs(self, model: nn.Module, variant: Variant) -> list[Model]:
-        base = self.key(model)
+    def _graphs(self, model: nn.Module, variant: Variant, form: Form) -> list[Model]:
+        base = self.key(model, form)
         key = digest({"model": base, "variant": variant})
         if key not in self._made:
-            self._made[key] = self._load_or_build(model, variant, base, key)
+            self._made[key] = self._load_or_build(model, variant, form, base, key)
             while len(self._made) > _GRAPHS:
                 self._made.popitem(last=False)
         self._made.move_to_end(key)
         return self._made[key]
 
-    def record_check(self, model: nn.Module, rows: Sequence[Mapping[str, Any]]) -> None:
+    def record_check(self, model: nn.Module, form: Form, rows: Sequence[Mapping[str, Any]]) -> None:
         """Note with the graph of the check that it was passed, here and for later processes."""
-        (graph,) = self.graphs(model, "check")
+        (graph,) = self.graphs(model, "check", form)
         graph.facts.origin = replace(graph.facts.origin, gradient_check=tuple(rows))
-        self.settings.cache.store(digest({"model": self.key(model), "variant": "check"}), [graph])
+        self.settings.cache.store(digest({"model": self.key(model, form), "variant": "check"}), [graph])
 
-    def labels(self, model: nn.Module) -> list[str]:
-        """The arguments that make the model compute its loss."""
-        return [label.name for label in task_of(model).labels]
-
-    def inference(self, model: nn.Module) -> Model:
+    def inference(self, model: nn.Module, form: Form) -> Model:
         """The evaluation graph without a loss, the module's weights in it."""
-        exported = self._export(model, self.key(model))
+        exported = self._export(model, form, self.key(model, form))
+        if low_precision(model):  # otherwise the module's memory is the graph's
+            fed = Pipeline.parse("feed-parameters").run(exported).model
+            with in_float32(model):
+                exported = weights_as_initializers(fed, NamedTensors(model).current())
         return Pipeline.parse("evaluation-mode,drop-loss").run(exported).model
 
-    def _load_or_build(self, model: nn.Module, variant: Variant, base: str, key: str) -> list[Model]:
+    def _load_or_build(
+        self, model: nn.Module, variant: Variant, form: Form, base: str, key: str
+    ) -> list[Model]:
         check_hooks(model)
         parts = 2 if variant.startswith("split") else 1
         with self.settings.cache.locked(key):
@@ -153,23 +156,24 @@ class Compiler:
                 if found is not None:
                     self.counts["cache hits"] += 1
                     return found
-            made = self._build(self._export(model, base), variant)
+            made = self._build(self._export(model, form, base), variant)
             self.settings.cache.store(key, made)
         return made
 
-    def _export(self, model: nn.Module, base: str) -> Model:
+    def _export(self, model: nn.Module, form: Form, base: str) -> Model:
         if self._exported is None or self._exported[0] != base:
-            self._exported = (base, self._load_or_export(model, digest({"model": base, "variant": "export"})))
+            key = digest({"model": base, "variant": "export"})
+            self._exported = (base, self._load_or_export(model, form, key))
         return self._exported[1]
 
-    def _load_or_export(self, model: nn.Module, key: str) -> Model:
+    def _load_or_export(self, model: nn.Module, form: Form, key: str) -> Model:
         cache = self.settings.cache
         with cache.locked(key):
             found = cache.load(key, 1)
-            if found is not None:
-                return weights_as_initializers(found[0], NamedTensors(model).current())
-            with without_checkpointing(model):
-                exported = export(model, task=task_of(model).name, train=True)
+            with without_checkpointing(model), in_float32(model):
+                if found is not None:
+                    return weights_as_initializers(found[0], NamedTensors(model).current())
+                exported = export(model, **form.export_arguments())
             self.counts["exports"] += 1
             cache.store(key, [Pipeline.parse("feed-parameters").run(exported).model])
         return exported
@@ -198,7 +202,7 @@ class Compiler:
 
         return [DumpDiffs(self.settings.dump_dir / label)]
 
-    def key(self, model: nn.Module) -> str:
+    def key(self, model: nn.Module, form: Form) -> str:
         return digest(
             {
                 "code": code_version(),
@@ -206,6 +210,7 @@ class Compiler:
                 "pipeline": str(self._pipeline),
                 "plugins": [file_hash(p) for p in self.settings.plugins],
                 "model": describe(model),
+                "form": repr(form),
             }
         )
 

@@ -1,4 +1,4 @@
-"""What there is to know about a torch model before it is compiled: its task, its obstacles, its identity."""
+"""What there is to know about a torch model before it is compiled: its obstacles, its identity."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from fuseline.exporters import ExportError, Task
-from fuseline.exporters.tasks import infer_task
+from fuseline.exporters import ExportError
 from fuseline.tools.trainer.identity import Reader, file_hash, is_known, is_versioned
 
-__all__ = ["check_hooks", "describe", "task_of", "without_checkpointing"]
+__all__ = ["check_hooks", "describe", "without_checkpointing"]
 
 #: What torch keeps in every module, what engines note there, and what only generation reads.
 _BOOKKEEPING = frozenset(
@@ -34,18 +33,6 @@ _BOOKKEEPING = frozenset(
 _ENGINES = ("accelerate", "deepspeed", "torch", "transformers.utils.output_capturing")
 #: Asks for a gradient of the embeddings' output, which only checkpointing in torch needs.
 _FOR_CHECKPOINTING = "make_inputs_require_grads"
-
-
-def task_of(model: nn.Module) -> Task:
-    """The task by the class's name, or by that of the first base class that has one."""
-    config = getattr(model, "config", None)
-    for kind in type(model).__mro__:
-        try:
-            return infer_task(kind.__name__, config)
-        except ExportError:
-            if kind is nn.Module:
-                break
-    return infer_task(type(model).__name__, config)
 
 
 def check_hooks(model: nn.Module) -> None:

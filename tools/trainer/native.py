@@ -13,6 +13,7 @@ from fuseline.engine.execution.weights import weights_as_initializers
 from fuseline.engine.model import Model
 from fuseline.engine.training.optimizer import GRADIENT_NORM
 from fuseline.engine.training.step import TrainingStep
+from fuseline.tools.trainer.form import Form
 from fuseline.tools.trainer.tensors import NamedTensors
 
 __all__ = ["NativeAdamW", "NativeStep"]
@@ -21,9 +22,10 @@ __all__ = ["NativeAdamW", "NativeStep"]
 class NativeStep:
     """A `TrainingStep` whose parameters are the module's."""
 
-    def __init__(self, module: nn.Module, graph: Model, *, key: str, threads: int) -> None:
+    def __init__(self, module: nn.Module, graph: Model, *, form: Form, key: str, threads: int) -> None:
         self._tensors = NamedTensors(module)
         self.graph = graph
+        self.form = form
         #: What the module was when the graph was made.
         self.key = key
         self.step = TrainingStep(weights_as_initializers(graph, self._tensors.current()), threads=threads)

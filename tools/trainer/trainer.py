@@ -123,8 +123,7 @@ class _OnnxRuntime:
     def save_onnx(self, path: str | os.PathLike[str]) -> Path:
         """Write the inference graph with the trained weights; it runs on any onnxruntime."""
         target = Path(path)
-        with self.bridge.detached():
-            model = self.compiler.inference(self.bridge.model)
+        model = self.bridge.inference()
         if self._choices["aware"]:
             model = Pipeline.parse(_TO_INTEGERS).run(model).model
         model.save(target)
@@ -161,9 +160,12 @@ class _OnnxRuntime:
         return "bf16" if self.args.bf16 else "fp32"
 
     def _build_accelerator_args(self, **kwargs: Any) -> dict[str, Any]:
-        """Precision is a property of the graph: accelerate must not wrap the model in autocast as well."""
+        """Precision is a property of the graph, and the graph is compiled: accelerate must do neither."""
         built: dict[str, Any] = super()._build_accelerator_args(**kwargs)  # type: ignore[misc]
-        return {**built, "mixed_precision": "no"}
+        built.pop("dynamo_plugin", None)
+        if self.args.torch_compile:
+            logger.warning("torch_compile=True: the model is compiled for ONNX Runtime instead")
+        return {**built, "mixed_precision": "no", "dynamo_backend": "no"}
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import torch
 import transformers
 from torch import Tensor
 
@@ -28,6 +29,9 @@ def obstacles(trainer: Any) -> list[str]:
     reasons += loss_obstacles(trainer)
     if args.fp16:
         reasons.append("fp16 needs a loss scale that changes from step to step")
+    kinds = {p.dtype for p in trainer.bridge.model.parameters()} - {torch.float32}
+    if kinds:
+        reasons.append(f"weights are {sorted(str(k).removeprefix('torch.') for k in kinds)[0]}, not float32")
     reasons += _watchers(trainer)
     return reasons
 

@@ -1,0 +1,107 @@
+"""How calls of each kind run: by which form of graph, and what torch itself returns for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fuseline.engine.errors import FuselineError
+from fuseline.exporters import ExportError
+from fuseline.tools.trainer.call import Call, Unsuited
+from fuseline.tools.trainer.form import Form, few, forms, task_of
+from fuseline.tools.trainer.items import ItemRule
+from fuseline.tools.trainer.result import Template
+
+__all__ = ["Way", "Ways"]
+
+logger = logging.getLogger(__name__)
+#: A graph for each kind of call, but not for ever new ones.
+_KINDS = 16
+
+
+@dataclass
+class Way:
+    """What was found out about the calls of one kind."""
+
+    form: Form
+    #: What to try if the model cannot be exported by that form.
+    others: Iterator[Form]
+    #: The structure of a result; None: torch has to be asked (again).
+    template: Template | None
+    item_rule: ItemRule | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the model computes its loss."""
+        return self.template is not None and self.template.has_loss
+
+    def next_form(self, error: ExportError) -> None:
+        """Go on with another form, or give up with the error."""
+        found = next(self.others, None)
+        if found is None:
+            raise error
+        logger.info("exporting by the call itself, since otherwise: %s", str(error).splitlines()[0])
+        self.form = found
+
+
+class Ways:
+    """The ways of a model, by kind of call."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        forward: Callable[..., Any],
+        quietly: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._model = model
+        self._forward = forward
+        self._quietly = quietly
+        self._found: dict[tuple[Any, ...], Way] = {}
+
+    def forget_results(self) -> None:
+        """The model may return something else now; the forms stay, with the sizes that were seen."""
+        for way in self._found.values():
+            way.template = None
+
+    def of(self, call: Call) -> Way:
+        """The way of a call."""
+        way = self._found.get(call.kind)
+        if way is None:
+            if len(self._found) >= _KINDS:
+                raise Unsuited(f"it was called in {_KINDS} other ways already")
+            way = self._found[call.kind] = self._first(call)
+        elif way.template is None:
+            way.template = self._template(call)
+        if not way.form.admits(call.tensors):
+            way.form, way.others = way.form.grown(call), iter(())
+            logger.info("compiling anew for sizes that change: %s", way.form.axes)
+        return way
+
+    def for_inference(self) -> Form:
+        """The form of an inference graph: the task's or, without one, that of a call that was made."""
+        task = task_of(self._model)
+        if task is not None and task.can_train:
+            return Form(task.name)
+        found = next((way.form for way in self._found.values()), None)
+        if found is None:
+            raise FuselineError(
+                f"how {type(self._model).__name__} is called is not known yet",
+                hint="train or evaluate it first",
+            )
+        return found
+
+    def _first(self, call: Call) -> Way:
+        # Asking torch comes first: some models settle what they read off the labels then.
+        template = self._template(call)
+        others = forms(self._model, call, template.has_loss)
+        return Way(next(others), others, template)
+
+    def _template(self, call: Call) -> Template:
+        """Ask torch, on two rows, in evaluation mode."""
+        with self._quietly():
+            return Template(self._forward(**call.all_arguments(few(call.tensors))))
