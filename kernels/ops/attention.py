@@ -11,7 +11,7 @@ from fuseline.kernels.workspace import lines, padded
 __all__ = ["ATTENTION_OPERATORS"]
 
 
-def _scores(q: Array, k: Array, mask: Array, bias: Array, scale: float, causal: bool) -> Array:
+def _scores(q: Array, k: Array, mask: Array, bias: Array, scale: float, causal: bool, lowest: float) -> Array:
     """[batch, heads, queries, keys], the keys' heads repeated for the group that shares them."""
     k = np.repeat(k, q.shape[2] // k.shape[2], axis=2)
     scores: Array = np.einsum("bqhd,bkhd->bhqk", q, k) * scale
@@ -21,7 +21,17 @@ def _scores(q: Array, k: Array, mask: Array, bias: Array, scale: float, causal: 
     if causal:
         queries, keys = scores.shape[-2:]
         scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
-    return scores
+    rows = _replaced(scores, mask, lowest) & ~np.isneginf(scores)
+    return np.where(rows, np.float32(lowest), scores)
+
+
+def _replaced(scores: Array, mask: Array, lowest: float) -> Array:
+    """The rows [batch, heads, queries, 1] of which the mask replaces every score that there is."""
+    if lowest == 0 or not mask.size:
+        return np.zeros((*scores.shape[:-1], 1), bool)
+    low = np.broadcast_to(mask < 0.5 * lowest, scores.shape) | np.isneginf(scores)
+    rows: Array = low.all(-1, keepdims=True) & ~np.isneginf(scores).all(-1, keepdims=True)
+    return rows
 
 
 def _probabilities(scores: Array, statistics: Array) -> Array:
@@ -53,14 +63,15 @@ def attention(
     scale: float = 0.0,
     causal: int = 0,
     stream: int = 0,
+    lowest: float = 0.0,
 ) -> tuple[Array, ...]:
     scale = scale or q.shape[-1] ** -0.5
     key = dropout_key(int(seed[0]), stream)
-    scores = _scores(q, k, mask, bias, scale, bool(causal))
+    scores = _scores(q, k, mask, bias, scale, bool(causal), lowest)
     statistics = _statistics(scores)
     p = _probabilities(scores, statistics) * _dropout(scores.shape, key, float(ratio[0]))
     y = np.einsum("bhqk,bkhd->bqhd", p, np.repeat(v, q.shape[2] // v.shape[2], axis=2))
-    state = np.array([scale, bool(causal), 0], np.float32)
+    state = np.array([scale, bool(causal), 0, lowest], np.float32)
     return y.astype(np.float32), statistics, state, np.array([key], np.int64)
 
 
@@ -78,11 +89,12 @@ def attention_grad(
     key: Array,
 ) -> tuple[Array, ...]:
     group = q.shape[2] // k.shape[2]
-    scores = _scores(q, k, mask, bias, float(state[0]), bool(state[1]))
+    scores = _scores(q, k, mask, bias, float(state[0]), bool(state[1]), float(state[3]))
     p = _probabilities(scores, statistics)
     kept = _dropout(scores.shape, int(key[0]), float(ratio[0]))
     dp = np.einsum("bqhd,bkhd->bhqk", dy, np.repeat(v, group, axis=2)) * kept
     ds = p * (dp - (dp * p).sum(-1, keepdims=True))
+    ds = np.where(_replaced(scores, mask, float(state[3])), 0, ds)
     dq = np.einsum("bhqk,bkhd->bqhd", ds, np.repeat(k, group, axis=2)) * state[0]
     dk = np.einsum("bhqk,bqhd->bkhd", ds, q) * state[0]
     dv = np.einsum("bhqk,bqhd->bkhd", p * kept, dy)
@@ -111,10 +123,11 @@ def attention_packed(
     scale: float = 0.0,
     causal: int = 0,
     stream: int = 0,
+    lowest: float = 0.0,
     interleaved: int = 0,
 ) -> tuple[Array, ...]:
     q, k, v = (np.take(qkv, i, _axis(bool(interleaved))) for i in range(3))
-    y, statistics, state, key = attention(q, k, v, mask, bias, ratio, seed, scale, causal, stream)
+    y, statistics, state, key = attention(q, k, v, mask, bias, ratio, seed, scale, causal, stream, lowest)
     state[2] = bool(interleaved)
     return y, statistics, state, key
 
@@ -170,24 +183,25 @@ _OWN_TAIL = (port("mask", "^B,H,S,S?"), port("bias", "^B,H,S,S?"), _RATIO)
 _SAVED = (
     port("y", _QUERIES),
     port("statistics", "B,H,S,2"),
-    port("state", "3"),
+    port("state", "4"),
     port("key", "1", "int64"),
 )
 _OUTPUTS = (
     port("y", _QUERIES),
     optional("statistics", "B,H,S,2"),
-    optional("state", "3"),
+    optional("state", "4"),
     optional("key", "1", "int64"),
 )
 # Nothing computes the mask's gradient; its port keeps the bias's at the position of the bias.
 _DMASK_DBIAS = (optional("dmask"), optional("dbias"))
-_ATTRIBUTES: dict[str, int | float] = {"scale": 0.0, "causal": 0, "stream": 0}
+_ATTRIBUTES: dict[str, int | float] = {"scale": 0.0, "causal": 0, "stream": 0, "lowest": 0.0}
 
 ATTENTION_OPERATORS = (
     Operator(
         "FusedAttention",
         "dropout(softmax(scale·q·kᵀ + mask + bias))·v over [batch, tokens, heads, width]; "
-        "only a block of the scores exists at a time",
+        "only a block of the scores exists at a time; a row whose every mask is near `lowest` (not 0) has "
+        "equal weights and gives q and k no gradient, as where a number replaces all its scores",
         (*_OPERANDS, *_TAIL, _SEED),
         _OUTPUTS,
         attention,

@@ -175,8 +175,7 @@ class FuseAttentionTraining(FuseAttention, target="training"):
         query = heads_after(op, q)
         key = k if layout == HEADS_LAST else heads_after(op, unrepeated(k))
         value = heads_after(op, unrepeated(v))
-        if (keep is not None or drop is not None) and visible is None:
-            query = _gated(op, query, keep, drop)
+        replaced = context.scalar(lowest) if visible is None else None
         if keep is not None or drop is not None:
             mask = op.Where(keep, 0.0, lowest) if keep is not None else op.Where(drop, lowest, 0.0)
         if visible is not None:
@@ -196,6 +195,7 @@ class FuseAttentionTraining(FuseAttention, target="training"):
             seed,
             scale=total_scale(context),
             stream=stream,
+            lowest=_finite(replaced),
         )
         if form == 0:
             return op.Reshape(y, shape)
@@ -227,19 +227,9 @@ def _groups(k: ir.Value, v: ir.Value, layout: int) -> tuple[Dim, Dim]:
     return key[2 if layout == HEADS_LAST else 1], value[1]
 
 
-def _gated(op: Builder, query: ir.Value, keep: ir.Value | None, drop: ir.Value | None) -> ir.Value:
-    """The query [B,S,H,D] with rows of zeros where all scores are replaced.
-
-    The kernel adds its mask, and an added number lets the gradient pass. Of a row that sees nothing a zero
-    query leaves the weights as they are, and gives neither itself nor a key any gradient.
-    """
-    chosen = keep if keep is not None else op.Not(drop)
-    rank = len(dims_of(chosen) or ())
-    # As integers, nothing of the maximum is prepared for a gradient.
-    chosen = op.Cast(chosen, to=ir.DataType.INT32.value)
-    chosen = op.Unsqueeze(chosen, list(range(4 - rank))) if rank < 4 else chosen
-    seen = op.Cast(op.ReduceMax(chosen, [3], keepdims=1), to=ir.DataType.FLOAT.value)
-    return op.Mul(query, op.Transpose(seen, perm=SWAP))
+def _finite(lowest: float | None) -> float:
+    """The number that replaces scores; of a row whose scores are all −∞ the kernel needs no such hint."""
+    return 0.0 if lowest is None or math.isinf(lowest) else lowest
 
 
 def _sort(context: Context, added: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:

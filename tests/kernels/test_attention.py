@@ -117,6 +117,36 @@ def test_attention_matches_numpy(isa: str, rng: np.random.Generator, name: str) 
         close(a, e)
 
 
+@pytest.mark.parametrize("ratio", [0.0, 0.3], ids=["kept", "dropped"])
+@pytest.mark.parametrize("lowest", [-1e4, float(np.finfo(np.float32).min)], ids=["low", "lowest"])
+def test_rows_whose_scores_are_all_replaced(
+    isa: str, rng: np.random.Generator, gradients: Gradients, lowest: float, ratio: float
+) -> None:
+    """Queries and keys have no part in such a row; an added mask would let their gradient pass."""
+    case = Case(rng, ratio=ratio)
+    keep = rng.random((2, 1, 21, 37)) < 0.7
+    keep[0, 0, :5] = False
+    case.mask = np.where(keep, np.float32(0), np.float32(lowest))
+    chosen = {**case.attributes, "lowest": lowest}
+    outputs, found = gradients(OPERATORS["FusedAttention"], case.named, ["q", "k", "v"], case.dy, **chosen)
+    q, k, v = (torch.from_numpy(case.named[n]).requires_grad_() for n in "qkv")
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * case.q.shape[-1] ** -0.5
+    p = scores.masked_fill(torch.from_numpy(~keep), lowest).softmax(-1)
+    kept = case.dropout()
+    y = torch.einsum("bhqk,bkhd->bqhd", p if kept is None else p * torch.from_numpy(kept), v)
+    y.backward(torch.from_numpy(case.dy))
+    close(outputs[0], y.detach().numpy())
+    for name, tensor in zip("qkv", (q, k, v), strict=True):
+        assert tensor.grad is not None
+        close(found[name], tensor.grad.numpy())
+    assert not found["q"][0, :5].any()
+    operator, gradient = OPERATORS["FusedAttention"], OPERATORS["FusedAttentionGrad"]
+    saved = operator.reference(*case.forward, **chosen)
+    backward = [case.dy, *case.forward[:6], *saved]
+    for a, e in zip(evaluate(gradient, backward, without=DMASK), gradient.reference(*backward), strict=True):
+        close(a, e)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_attention_gradients_match_torch(
     isa: str, rng: np.random.Generator, gradients: Gradients, name: str

@@ -14,7 +14,7 @@ from fuseline.engine.verification.compare import compare
 from fuseline.tools.measuring.subject import PLAIN, Subject
 
 if TYPE_CHECKING:
-    from fuseline.exporters.planning import Plan
+    from fuseline.exporters.plan import Plan
     from fuseline.tools.measuring.steps import Results, Step
 
 __all__ = ["COMPILE", "EAGER", "OURS", "SDPA", "STOCK", "Contenders", "available", "check_agreement"]

@@ -24,7 +24,7 @@ from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.registry import registry
 
 if TYPE_CHECKING:
-    from fuseline.exporters.planning import Plan
+    from fuseline.exporters.plan import Plan
 
 __all__ = ["PLAIN", "Subject", "inputs_for"]
 
@@ -85,7 +85,7 @@ class Subject:
         """Dropout passes through, as in the torch that it is compared with: so losses can be compared."""
         from fuseline.exporters.context import Clock
         from fuseline.exporters.export import export_plan
-        from fuseline.exporters.planning import Case
+        from fuseline.exporters.plan import Case
         from fuseline.exporters.sources import resolve
 
         source = resolve(self.source, task=self.task)

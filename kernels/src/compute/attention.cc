@@ -73,6 +73,16 @@ bool holds_nan(const float* values, int64_t count) {
   return total.total() != total.total();
 }
 
+// Whether every score of a row is one that the mask replaces: then queries and keys have no part in them. Scores are
+// far from the number that stands for "not seen", so that only a row with a top near it has to be looked at.
+bool replaced(const Attention& a, const Terms& terms, int64_t count, float top) {
+  const float near = 0.5f * a.lowest;
+  if (a.lowest == 0 || terms.mask == nullptr || !(top < near)) return false;
+  for (int64_t i = 0; i < count; ++i)
+    if (!(terms.mask[a.mask.key == 0 ? 0 : i] < near)) return false;
+  return true;
+}
+
 // Exponentials of one row, dropped out, not yet divided by their sum. The statistics of the row are its maximum and
 // the inverse of the sum.
 void exponential_row(const Attention& a, const Head& head, int64_t query, int64_t count, float* scores,
@@ -85,7 +95,13 @@ void exponential_row(const Attention& a, const Head& head, int64_t query, int64_
     tops[slot] = max(tops[slot], keep(value, -__builtin_inff(), lanes));
     store(scores + i, value, lanes);
   });
-  const float top = largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
+  float top = largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
+  float shift = top;
+  if (replaced(a, terms, count, top)) {
+    memset(scores, 0, sizeof(float) * count);
+    top = a.lowest;
+    shift = 0;
+  }
   // Nothing to see: the row is zero, and so is its gradient. The search for the top passes over what is no number.
   if (top == -__builtin_inff() && !holds_nan(scores, count)) {
     memset(scores, 0, sizeof(float) * count);
@@ -95,7 +111,7 @@ void exponential_row(const Attention& a, const Head& head, int64_t query, int64_
   const uint64_t key = row_key(a.dropout.key, mask_row(a, head, query));
   Sum total;
   sweep(count, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
-    Vec value = keep(exp(load(scores + i, lanes) - top), 0, lanes);
+    Vec value = keep(exp(load(scores + i, lanes) - shift), 0, lanes);
     total.add(value, slot);
     if (a.dropout.threshold != 0) value *= dropout_factor(a.dropout, key, i);
     store(scores + i, value, lanes);
@@ -190,6 +206,14 @@ void slope_row(const AttentionBackward& b, const Head& head, int64_t query, int6
   });
   const float delta = product.total();
   const uint64_t key = row_key(a.dropout.key, mask_row(a, head, query));
+  if (replaced(a, terms, count, top)) {
+    sweep(count, [&](int64_t i, auto lanes, int) FL_LAMBDA {
+      const Vec factor = a.dropout.threshold != 0 ? dropout_factor(a.dropout, key, i) : set(1.0f);
+      store(scores + i, factor * inverse, lanes);
+      store(slopes + i, set(0.0f), lanes);
+    });
+    return;
+  }
   float* dbias = b.dbias == nullptr ? nullptr : b.dbias + (row_of(a.bias, head, query) - a.bias.data);
   Sum flat;
   sweep(count, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {

@@ -196,6 +196,7 @@ struct Attention {
   int64_t block;  // queries at a time
   float scale;
   bool causal;
+  float lowest;  // what the mask replaces scores by, below 0; 0: it is only added
   Dropout dropout;
 };
 // Groups of heads that share keys and values (batch × groups). dbias may be null and is added to.

@@ -9,7 +9,7 @@
 namespace fuseline {
 namespace {
 
-enum Option { kScale, kCausal, kStream, kInterleaved };
+enum Option { kScale, kCausal, kStream, kLowest, kInterleaved };
 
 constexpr int64_t kScoreFloats = 30 << 10;  // of a block of queries: with their gradients, half a core's cache
 constexpr int64_t kSmallestBlock = 24, kLargestBlock = 192;
@@ -94,6 +94,7 @@ Attention arguments(const Context& context, const Operands& o, size_t mask_index
   a.block = block_of(o);
   a.scale = state[0];
   a.causal = state[1] != 0;
+  a.lowest = state[3];
   a.dropout = dropout_of(*context.input(mask_index + 2).floats(), key);
   return a;
 }
@@ -113,8 +114,8 @@ void clear(float* data, int64_t count) {
 
 void forward(const Context& context, const Operands& o, size_t mask_index, bool interleaved) {
   const double scale = context.attribute(kScale) != 0 ? context.attribute(kScale) : 1 / std::sqrt(o.width);
-  const float state[3] = {static_cast<float>(scale), context.attribute(kCausal) != 0 ? 1.0f : 0.0f,
-                          interleaved ? 1.0f : 0.0f};
+  const float state[4] = {static_cast<float>(scale), context.attribute(kCausal) != 0 ? 1.0f : 0.0f,
+                          interleaved ? 1.0f : 0.0f, static_cast<float>(context.attribute(kLowest))};
   const int64_t key =
       dropout_key(*context.input(mask_index + 3).ints(), static_cast<int64_t>(context.attribute(kStream)));
   Attention a = arguments(context, o, mask_index, state, key);
@@ -122,7 +123,7 @@ void forward(const Context& context, const Operands& o, size_t mask_index, bool 
   a.y = output_strides(context.output(0, shape), o);
   a.statistics = context.output(1, rows);
   if (a.statistics == nullptr) a.statistics = run_scratch(elements(rows));
-  if (float* output = context.output(2, {3})) std::memcpy(output, state, sizeof state);
+  if (float* output = context.output(2, {4})) std::memcpy(output, state, sizeof state);
   if (void* output = context.output_data(3, {1})) *static_cast<int64_t*>(output) = key;
   if (nothing_to_see(o)) {
     clear(a.y.data, elements(shape));
@@ -217,12 +218,12 @@ Definitions attention_definitions() {
   const Port mask{"mask", "^B,H,S,T?"}, bias{"bias", "^B,H,S,T?"};
   const Port qkv{"qkv", "B,S,3,H,D/B,S,H,3,D"}, own_mask{"mask", "^B,H,S,S?"}, own_bias{"bias", "^B,H,S,S?"};
   const Port ratio{"ratio", "1"}, seed{"seed", "1", abi::kInt64}, key{"key", "1", abi::kInt64};
-  const Port statistics{"statistics", "B,H,S,2"}, state{"state", "3"};
-  const std::vector<Port> results = {y, optional("statistics", "B,H,S,2"), optional("state", "3"),
+  const Port statistics{"statistics", "B,H,S,2"}, state{"state", "4"};
+  const std::vector<Port> results = {y, optional("statistics", "B,H,S,2"), optional("state", "4"),
                                      optional("key", "1", abi::kInt64)};
   // There is no gradient of the mask; its place keeps the bias's at the position of the bias.
   const Port dmask = optional("dmask", ""), dbias = optional("dbias", "");
-  const std::vector<Attribute> attributes = {{"scale", false, 0}, {"causal", true, 0}, {"stream", true, 0}};
+  const std::vector<Attribute> attributes = {{"scale", false, 0}, {"causal", true, 0}, {"stream", true, 0}, {"lowest", false, 0}};
   std::vector<Attribute> packed_attributes = attributes;
   packed_attributes.push_back({"interleaved", true, 0});
   return {
