@@ -63,6 +63,7 @@ def _selective_scan(
 def scan(decay: Tensor, added: Tensor) -> Tensor:
     """x[t] = decay[t]·x[t-1] + added[t] along axis 2, by doubling the reach of every step."""
     length = decay.shape[2]
+    added = added * _within_reach(length)
     for step in range(_DOUBLINGS):
         shift = 2**step
         pad = (0, 0, shift, 0)
@@ -70,3 +71,8 @@ def scan(decay: Tensor, added: Tensor) -> Tensor:
         added = added + decay * before
         decay = decay * F.pad(decay, pad, value=1.0)[:, :, :length]
     return added
+
+
+def _within_reach(length: int) -> Tensor:
+    """1, looked up where a longer sequence has no entry: it fails there instead of losing its beginning."""
+    return torch.ones(LONGEST).index_select(0, torch.full((1,), length - 1))

@@ -21,16 +21,17 @@ def _scores(q: Array, k: Array, mask: Array, bias: Array, scale: float, causal: 
     if causal:
         queries, keys = scores.shape[-2:]
         scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
-    rows = _replaced(scores, mask, lowest) & ~np.isneginf(scores)
-    return np.where(rows, np.float32(lowest), scores)
+    replaced = np.logical_and(_replaced(scores, mask, lowest), ~np.isneginf(scores))
+    return np.where(replaced, np.float32(lowest), scores)
 
 
 def _replaced(scores: Array, mask: Array, lowest: float) -> Array:
     """The rows [batch, heads, queries, 1] of which the mask replaces every score that there is."""
     if lowest == 0 or not mask.size:
         return np.zeros((*scores.shape[:-1], 1), bool)
-    low = np.broadcast_to(mask < 0.5 * lowest, scores.shape) | np.isneginf(scores)
-    rows: Array = low.all(-1, keepdims=True) & ~np.isneginf(scores).all(-1, keepdims=True)
+    unseen = np.isneginf(scores)
+    low = np.logical_or(np.broadcast_to(mask < 0.5 * lowest, scores.shape), unseen)
+    rows: Array = np.logical_and(low.all(-1, keepdims=True), ~unseen.all(-1, keepdims=True))
     return rows
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from fuseline.exporters import patches
+from fuseline.exporters import export, patches
 from fuseline.exporters.ctc import ctc_loss
-from fuseline.exporters.families.mamba import scan
+from fuseline.exporters.families.mamba import LONGEST, scan
 from fuseline.exporters.pooling import _largest
+from fuseline.exporters.verify import Runner
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -149,3 +151,26 @@ def test_nothing_flows_back_from_the_corners(module: torch.nn.Module) -> None:
     assert torch.equal(actual, expected)
     one, two = (torch.autograd.grad(result.sum(), values)[0] for result in (actual, expected))
     assert torch.equal(one, two)
+
+
+class Scanned(torch.nn.Module):
+    """The recurrence alone."""
+
+    def forward(self, decay: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+        return scan(decay, added)
+
+
+def test_a_sequence_beyond_the_scan_s_reach_is_an_error() -> None:
+    axes = {2: "length"}
+    given = {"decay": torch.full((1, 1, 5, 1), 0.999), "added": torch.ones(1, 1, 5, 1)}
+    model = export(Scanned(), example_inputs=given, dynamic={"decay": axes, "added": axes}, check=False)
+    runner = Runner(model)
+
+    def last(length: int) -> float:
+        shape = (1, 1, length, 1)
+        feeds = {"decay": np.full(shape, 0.999, np.float32), "added": np.ones(shape, np.float32)}
+        return float(runner(feeds)["output"][0, 0, -1, 0])
+
+    assert last(LONGEST) == pytest.approx((1 - 0.999**LONGEST) / 0.001, rel=1e-3)
+    with pytest.raises(Exception, match="out of data bounds"):
+        last(LONGEST + 1)

@@ -19,7 +19,9 @@ from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import CompileCache, Compiler, Settings
 from fuseline.tools.trainer.cache import digest
 from fuseline.tools.trainer.describe import describe
+from fuseline.tools.trainer.form import Form
 
+FORM = Form("text-classification")
 GRAPH = '<ir_version: 10, opset_import: ["" : 18]> agraph (float[N] x) => (float[N] y) { y = Relu(x) }'
 
 
@@ -35,7 +37,7 @@ def test_second_start_compiles_nothing(folder: Path) -> None:
 @pytest.mark.native  # without the library 'training' is 'training-stock'
 def test_what_matters_changes_the_key() -> None:
     def key(name: str = "bert", pipeline: str = "training-stock", **changes: Any) -> str:
-        return Compiler(Settings(pipeline=pipeline)).key(zoo.build(name, **changes))
+        return Compiler(Settings(pipeline=pipeline)).key(zoo.build(name, **changes), FORM)
 
     base = key()
     assert key() == base
@@ -47,10 +49,10 @@ def test_what_matters_changes_the_key() -> None:
     frozen = zoo.build("bert")
     frozen.classifier.weight.requires_grad_(False)
     compiler = Compiler(Settings(pipeline="training-stock"))
-    assert compiler.key(frozen) != base
+    assert compiler.key(frozen, FORM) != base
     scaled = zoo.build("bert")
     scaled.bert.encoder.layer[0].attention.self.scaling = 0.1
-    assert compiler.key(scaled) != base
+    assert compiler.key(scaled, FORM) != base
 
 
 class ScaledForSequenceClassification(transformers.BertForSequenceClassification):
@@ -82,7 +84,7 @@ def test_whatever_is_baked_in_changes_the_key() -> None:
     compiler = Compiler(Settings(pipeline="training-stock"))
 
     def key(**values: float) -> str:
-        return compiler.key(ScaledForSequenceClassification(**values))
+        return compiler.key(ScaledForSequenceClassification(**values), FORM)
 
     assert key() == key()
     assert len({key(), key(buffer=3.0), key(loose=2.0), key(listed=0.5)}) == 4
