@@ -22,6 +22,7 @@ from fuseline.exporters.embeddings import plain_embedding, plain_embedding_bag
 from fuseline.exporters.inputs import IGNORE_INDEX
 from fuseline.exporters.layerdrop import dropped_layers, keep_every_layer
 from fuseline.exporters.pooling import plain_average_pool, plain_max_pool
+from fuseline.exporters.randomness import drawn_by_dropout, traceable_neftune
 from fuseline.exporters.recurrent import stepwise_recurrence
 from fuseline.exporters.resizing import plain_resize
 from fuseline.exporters.swapping import swapped
@@ -46,6 +47,9 @@ def traceable(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(plain_cross_entropy())
         stack.enter_context(plain_attention())
+        if model.training:
+            stack.enter_context(drawn_by_dropout())
+            stack.enter_context(traceable_neftune(model))
         stack.enter_context(dropped_layers(model) if model.training else keep_every_layer())
         stack.enter_context(len_as_size(model))
         stack.enter_context(plain_drop_path(model))
@@ -297,6 +301,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
         return attention(query, key, value, attn_mask, 0.0, *rest, **options)
 
     with ExitStack() as stack:
+        stack.enter_context(drawn_by_dropout())
         stack.enter_context(keep_every_layer())
         stack.enter_context(swapped(F, "dropout", dropout))
         stack.enter_context(swapped(F, "scaled_dot_product_attention", sure_attention))

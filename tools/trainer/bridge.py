@@ -24,7 +24,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import gradient_name
 from fuseline.exporters import ExportError
-from fuseline.tools.trainer.call import Call, Undecided, Unsuited, complete, read_call
+from fuseline.tools.trainer.call import Call, Random, Undecided, Unsuited, complete, read_call
 from fuseline.tools.trainer.checking import check_against_torch, padded
 from fuseline.tools.trainer.compiler import Compiler, Variant
 from fuseline.tools.trainer.form import Form, few
@@ -143,7 +143,7 @@ class Bridge:
             except Undecided:
                 pass
             except Unsuited as reason:
-                self._note(str(reason), training)
+                self._note(str(reason), training or reason.aloud)
             except Exception as error:  # whatever exporting, compiling and running may raise
                 self._block(error)
         self.counts["torch"] += 1
@@ -152,6 +152,8 @@ class Bridge:
     def _on_graph(self, call: Call, training: bool) -> Any:
         self._look()
         way = self._ways.of(call)
+        if way.draws and not training:
+            raise Random("it draws random numbers in evaluation")
         variant = self._variant(way.labelled, training)
         runners = self._ready(way, variant)
         facts = runners[0].model.facts

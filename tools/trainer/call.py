@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fuseline.engine.facts import DeclaredInput
 
-__all__ = ["Call", "Undecided", "Unsuited", "complete", "read_call"]
+__all__ = ["Call", "Random", "Undecided", "Unsuited", "complete", "read_call"]
 
 ITEMS = "num_items_in_batch"
 #: What only generation passes: such calls are many, and no graph is made for them.
@@ -28,6 +28,15 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 class Unsuited(Exception):
     """This call is not for the graph; the text says why."""
+
+    #: Whether the user is told even where the model does not train.
+    aloud = False
+
+
+class Random(Unsuited):
+    """The model draws random numbers in evaluation, which no graph of ours does."""
+
+    aloud = True
 
 
 class Undecided(Unsuited):

@@ -95,6 +95,7 @@ class Compiler:
         self.records: dict[str, list[PassRecord]] = {}
         self._made: OrderedDict[str, list[Model]] = OrderedDict()
         self._exported: tuple[str, Model] | None = None
+        self._told: set[str] = set()
         for path in settings.plugins:
             registry.load_plugin(path)
         chosen = settings.pipeline
@@ -127,6 +128,10 @@ class Compiler:
             while len(self._made) > _GRAPHS:
                 self._made.popitem(last=False)
         self._made.move_to_end(key)
+        for note in self._made[key][0].facts.origin.notes:
+            if note not in self._told:
+                self._told.add(note)
+                logger.warning("%s: %s", type(model).__name__, note)
         return self._made[key]
 
     def record_check(self, model: nn.Module, form: Form, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -31,8 +31,9 @@ _BOOKKEEPING = frozenset(
 
 #: Whose hooks only watch the model: engines, and what transformers collects hidden states with.
 _ENGINES = ("accelerate", "deepspeed", "torch", "transformers.utils.output_capturing")
-#: Asks for a gradient of the embeddings' output, which only checkpointing in torch needs.
-_FOR_CHECKPOINTING = "make_inputs_require_grads"
+#: Asks for a gradient of the embeddings' output, which only checkpointing in torch needs; adds noise, which
+#: the exporter does as well.
+_KNOWN = ("make_inputs_require_grads", "neftune_post_forward_hook")
 
 
 def check_hooks(model: nn.Module) -> None:
@@ -41,10 +42,10 @@ def check_hooks(model: nn.Module) -> None:
         for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
             owner = getattr(hook, "__module__", None) or ""
             called = getattr(hook, "__name__", str(hook))
-            if name and not owner.startswith(_ENGINES) and called != _FOR_CHECKPOINTING:
+            if name and not owner.startswith(_ENGINES) and called not in _KNOWN:
                 raise ExportError(
                     f"the hook {called!r} on {name!r} would not run in a graph",
-                    hint="remove the hook (NEFTune is one), or train in torch",
+                    hint="remove the hook, or train in torch",
                 )
 
 

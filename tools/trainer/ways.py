@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from fuseline.engine.errors import FuselineError
@@ -34,6 +35,8 @@ class Way:
     #: The structure of a result; None: torch has to be asked (again).
     template: Template | None
     item_rule: ItemRule | None = None
+    #: Whether the model draws random numbers in evaluation.
+    draws: bool = False
 
     @property
     def labelled(self) -> bool:
@@ -76,7 +79,7 @@ class Ways:
                 raise Unsuited(f"it was called in {_KINDS} other ways already")
             way = self._found[call.kind] = self._first(call)
         elif way.template is None:
-            way.template = self._template(call)
+            way.template, way.draws = self._asked(call)
         if not way.form.admits(call.tensors):
             way.form, way.others = way.form.grown(call), iter(())
             logger.info("compiling anew for sizes that change: %s", way.form.axes)
@@ -84,6 +87,8 @@ class Ways:
 
     def for_inference(self) -> Form:
         """The form of an inference graph: the task's or, without one, that of a call that was made."""
+        if any(way.draws for way in self._found.values()):
+            raise FuselineError(f"{type(self._model).__name__} draws random numbers in evaluation")
         task = task_of(self._model)
         if task is not None and task.can_train:
             return Form(task.name)
@@ -97,11 +102,13 @@ class Ways:
 
     def _first(self, call: Call) -> Way:
         # Asking torch comes first: some models settle what they read off the labels then.
-        template = self._template(call)
+        template, draws = self._asked(call)
         others = forms(self._model, call, template.has_loss)
-        return Way(next(others), others, template)
+        return Way(next(others), others, template, draws=draws)
 
-    def _template(self, call: Call) -> Template:
-        """Ask torch, on two rows, in evaluation mode."""
+    def _asked(self, call: Call) -> tuple[Template, bool]:
+        """Ask torch, on two rows, in evaluation mode: what comes back, and whether it is random."""
         with self._quietly():
-            return Template(self._forward(**call.all_arguments(few(call.tensors))))
+            before = torch.get_rng_state()
+            result = self._forward(**call.all_arguments(few(call.tensors)))
+            return Template(result), not torch.equal(before, torch.get_rng_state())
