@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import is_op, nodes_of, only_user, opset_of
+from fuseline.engine.nodes import is_op, nodes_of, only_user, opset_of, rank_of
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
 
@@ -36,7 +36,8 @@ class MergeSlices(Pass):
             if inner.graph is not node.graph or only_user(inner.outputs[0]) is not node:
                 continue
             first, second = _bounds(model, inner), _bounds(model, node)
-            if first is None or second is None or not _disjoint(first[2], second[2]):
+            rank = rank_of(inner.inputs[0])
+            if first is None or second is None or not _disjoint(first[2], second[2], rank):
                 continue
             if rewriter.permit(node, "two slices"):
                 op = rewriter.builder(node)
@@ -61,8 +62,10 @@ def _bounds(model: Model, node: ir.Node) -> list[Array] | None:
     return [np.asarray(part, np.int64) for part in (starts, ends, axes, steps)]
 
 
-def _disjoint(a: Array, b: Array) -> bool:
+def _disjoint(a: Array, b: Array, rank: int | None) -> bool:
     """Whether the axes surely differ; a negative axis is the same as some positive one."""
+    if rank:
+        a, b = a % rank, b % rank
     joined = [*a.tolist(), *b.tolist()]
     one_sign = min(joined) >= 0 or max(joined) < 0
     return one_sign and not set(a.tolist()) & set(b.tolist())

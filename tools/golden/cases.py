@@ -11,6 +11,8 @@
     // EXPECT:                               the graph afterwards, or
     // EXPECT-UNCHANGED: part of the reason  the pass must leave it alone and say why, or a near miss must, or
     // EXPECT-UNCHANGED: (the reason)        it is no candidate at all, so nothing is said about it
+    // UNLESS: this ==> that                 the change of the text with which it is one, TRAINABLE included,
+                                             which is `nothing` where it is not given
 
 A model without a `<ir_version…>` header gets the one below. Every case is also run before and after on
 ONNX Runtime with its own optimisations off, and the pipeline is run again to see that nothing more changes.
@@ -35,7 +37,7 @@ __all__ = ["Case", "build", "parse", "parse_model", "read", "update"]
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>\n'
 DIRECTIVE = re.compile(r"^// ([A-Z][A-Z-]*):[ ]?(.*)$")
-_OF_A_CASE = ("EXPECT", "EXPECT-UNCHANGED", "TRAINABLE", "TYPES", "NO-RUN", "ONCE", "TOLERANCE")
+_OF_A_CASE = ("EXPECT", "EXPECT-UNCHANGED", "TRAINABLE", "TYPES", "NO-RUN", "ONCE", "TOLERANCE", "UNLESS")
 
 
 @dataclass

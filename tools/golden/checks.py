@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,6 +37,8 @@ def check(pipeline: str, case: Case) -> str:
     result = Pipeline.parse(pipeline).run(before)
     if "EXPECT-UNCHANGED" in case.directives:
         _check_unchanged(pipeline, before, result, case.directives["EXPECT-UNCHANGED"])
+        if "UNLESS" in case.directives:
+            _check_unless(pipeline, case)
         return ""
     if not result.changes:
         raise Failed("nothing changed" + _reasons(result))
@@ -67,6 +70,21 @@ def _check_unchanged(pipeline: str, before: Model, result: Result, reason: str) 
         raise Failed(f"a reason was reported, write part of it: {given}")
     if not reason.startswith("(") and not any(reason in g for g in given):
         raise Failed(f"nothing said {reason!r}; reasons given: {given or 'none'}")
+
+
+def _check_unless(pipeline: str, case: Case) -> None:
+    """The reason is the only one: without what it names, the pipeline does change the model."""
+    this, found, that = case.directives["UNLESS"].partition(" ==> ")
+    if not found:
+        raise Failed("'UNLESS:' must say what is replaced by what: this ==> that")
+    text = f"TRAINABLE: {case.directives.get('TRAINABLE', 'nothing')}\n{case.model}"
+    if this not in text:
+        raise Failed(f"the case has no {this!r}")
+    head, _, model = text.replace(this, that).partition("\n")
+    trained = head.removeprefix("TRAINABLE: ").removeprefix("nothing")
+    other = replace(case, model=model, directives={"TRAINABLE": trained})
+    if not Pipeline.parse(pipeline).run(build(other)).changes:
+        raise Failed(f"with {that!r} nothing changes, either")
 
 
 def _near_misses(pipeline: str, before: Model) -> list[str]:
