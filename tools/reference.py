@@ -97,8 +97,8 @@ def _port(port: Port) -> str:
 
 def _record(operator: Operator) -> str:
     traits = ", ".join(str(t.name).lower() for t in Trait if t and operator.has(t))
-    inputs = ", ".join(map(str, operator.quantizable))
-    return _row(f"`{operator.name}`", traits, _gradient(operator.gradient), inputs and f"inputs {inputs}")
+    product = f"as {operator.quantizable.family}" if operator.quantizable is not None else ""
+    return _row(f"`{operator.name}`", traits, _gradient(operator.gradient), product)
 
 
 def _gradient(gradient: Gradient) -> str:

@@ -176,9 +176,9 @@ def at_most(limit: int, dim: Dim) -> Dim:
 
 
 def uncapped(dim: Dim) -> str | None:
-    """The S of min(limit,S)."""
-    found = re.fullmatch(r"min\(\d+,(.+)\)", dim) if isinstance(dim, str) else None
-    return found[1] if found is not None else None
+    """The S of min(limit,S), where the limit is above 1: the two are 1 together."""
+    found = re.fullmatch(r"min\((\d+),(.+)\)", dim) if isinstance(dim, str) else None
+    return found[2] if found is not None and found[1] not in ("0", "1") else None
 
 
 def taken(size: int, start: int, end: int, step: int) -> range:

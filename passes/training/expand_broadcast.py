@@ -11,7 +11,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import is_op
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.rewriting.rewriter import Rewriter
-from fuseline.engine.shapes.dims import Dim, dims_of
+from fuseline.engine.shapes.dims import Dim, dims_of, uncapped
 
 __all__ = ["ExpandBroadcast"]
 
@@ -73,7 +73,8 @@ def _done(own: ir.Value, other: ir.Value) -> bool:
 def _open(mine: Dim, theirs: Dim) -> bool:
     if isinstance(mine, int) or theirs == 1:
         return False
-    return mine is None or mine != theirs
+    # Of min(limit,S) and S, one is 1 where the other is.
+    return mine is None or (mine != theirs and uncapped(mine) != theirs and uncapped(theirs) != mine)
 
 
 def _expand(rewriter: Rewriter, node: ir.Node, index: int, other: ir.Value) -> None:

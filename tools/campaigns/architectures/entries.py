@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BASE", "ENCODER", "SEQ2SEQ", "VISION", "Entry", "Settings", "classifier"]
+__all__ = ["BASE", "ENCODER", "IMAGES", "TRANSLATION", "Entry", "Settings", "classifier"]
 
 Settings = dict[str, Any]
 
@@ -28,7 +28,7 @@ BASE: Settings = {
     "max_position_embeddings": 128,
 }
 ENCODER: Settings = {**BASE, "pad_token_id": 0, "type_vocab_size": 2}
-SEQ2SEQ: Settings = {
+TRANSLATION: Settings = {
     "vocab_size": 99,
     "d_model": 64,
     "encoder_layers": 2,
@@ -44,7 +44,7 @@ SEQ2SEQ: Settings = {
     "decoder_start_token_id": 2,
     "forced_eos_token_id": None,
 }
-VISION: Settings = {
+IMAGES: Settings = {
     "hidden_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,

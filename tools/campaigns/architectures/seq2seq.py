@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fuseline.tools.campaigns.architectures.entries import SEQ2SEQ, Entry, Settings
+from fuseline.tools.campaigns.architectures.entries import TRANSLATION, Entry, Settings
 
 __all__ = ["SEQ2SEQ"]
 
@@ -21,7 +21,7 @@ _T5: Settings = {
 }
 
 
-def _seq2seq(model: str, settings: Settings = SEQ2SEQ, **extra: Any) -> Entry:
+def _seq2seq(model: str, settings: Settings = TRANSLATION, **extra: Any) -> Entry:
     return Entry(f"{model}ForConditionalGeneration", f"{model}Config", {**settings, **extra})
 
 
@@ -31,7 +31,7 @@ SEQ2SEQ: dict[str, Entry] = {
     "bart": _seq2seq("Bart"),
     "mbart": _seq2seq("MBart"),
     "pegasus": _seq2seq("Pegasus"),
-    "marian": Entry("MarianMTModel", "MarianConfig", SEQ2SEQ),
+    "marian": Entry("MarianMTModel", "MarianConfig", TRANSLATION),
     "whisper": _seq2seq(
         "Whisper",
         num_mel_bins=16,

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fuseline.tools.campaigns.architectures.entries import BASE, SEQ2SEQ, VISION, Entry, Settings, classifier
+from fuseline.tools.campaigns.architectures.entries import (
+    BASE,
+    IMAGES,
+    TRANSLATION,
+    Entry,
+    Settings,
+    classifier,
+)
 
 __all__ = ["SOUND"]
 
@@ -28,7 +35,7 @@ SOUND: dict[str, Entry] = {
         "ASTForAudioClassification",
         "ASTConfig",
         {
-            **VISION,
+            **IMAGES,
             "patch_size": 4,
             "frequency_stride": 4,
             "time_stride": 4,
@@ -39,7 +46,7 @@ SOUND: dict[str, Entry] = {
     "whisper-classifier": Entry(
         "WhisperForAudioClassification",
         "WhisperConfig",
-        {**SEQ2SEQ, "num_mel_bins": 16, "max_source_positions": 30, "classifier_proj_size": 32},
+        {**TRANSLATION, "num_mel_bins": 16, "max_source_positions": 30, "classifier_proj_size": 32},
     ),
     "wavlm": classifier("WavLM", _WAVE),
     "unispeech": classifier("UniSpeech", _WAVE),

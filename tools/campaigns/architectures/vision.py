@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fuseline.tools.campaigns.architectures.entries import VISION, Entry, Settings
+from fuseline.tools.campaigns.architectures.entries import IMAGES, Entry, Settings
 
 __all__ = ["VISION"]
 
@@ -33,7 +33,7 @@ _PYRAMID: Settings = {
 }
 
 
-def _vision(model: str, settings: Settings = VISION, **extra: Any) -> Entry:
+def _vision(model: str, settings: Settings = IMAGES, **extra: Any) -> Entry:
     return Entry(f"{model}ForImageClassification", f"{model}Config", {**settings, **extra})
 
 
