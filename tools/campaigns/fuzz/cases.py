@@ -61,7 +61,7 @@ def _trainable_case(chance: random.Random, label: str) -> Case:
     learned: tuple[str, ...] = ()
     while not learned:
         g, loss = draw_trainable(chance)
-        weights = [t.name for t in g.initializers if t.data_type == TensorProto.FLOAT and sum(t.dims) > 1]
+        weights = [t.name for t in g.initializers if t.data_type == TensorProto.FLOAT and np.prod(t.dims) > 1]
         learned = tuple(name for name in weights if chance.random() < 0.9)
     style = chance.choice(("named", "named", "anonymous", "mixed", "fixed"))
     model = _model(g, style, [helper.make_tensor_value_info(loss.name, loss.dtype, [])])
@@ -128,7 +128,7 @@ def _declared(chance: random.Random, shape: tuple[int, ...], style: str) -> list
         if name is None or how == "fixed":
             dims.append(size)
         else:
-            dims.append({"named": name, "anonymous": None}.get(how, f"unk__{chance.randrange(99)}"))
+            dims.append({"named": name, "anonymous": None}.get(how, f"unk__{chance.randrange(4)}"))
     return dims
 
 
