@@ -152,8 +152,11 @@ distributed: env  ## Two processes against one: DDP and DeepSpeed ZeRO-1
 
 SEED  ?= 0
 COUNT ?= 20000
-fuzz: env  ## Random graphs through the inference pipelines, compared on ONNX Runtime (SEED=, COUNT=)
+fuzz: env  ## Random graphs through the ready pipelines, against ONNX Runtime and torch (SEED=, COUNT=)
 	$(RUN) fuseline.tools.campaigns.fuzz.campaign --seed $(SEED) --count $(COUNT)
+
+fuzz-faults: env  ## Old faults brought back, and how many graphs it takes to find each
+	$(RUN) fuseline.tools.campaigns.fuzz.reintroduced
 
 fuzz-parsers: env  ## Broken files of every kind that is read (SEED=, COUNT=)
 	$(RUN) fuseline.tools.campaigns.fuzz.parsers --seed $(SEED) --count $(COUNT)

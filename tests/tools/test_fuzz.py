@@ -14,9 +14,12 @@ import pytest
 import fuseline.passes  # noqa: F401
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.registry import registry
+from fuseline.engine.rewriting import builder, checks, rewriter
+from fuseline.engine.shapes import rules
 from fuseline.tools.campaigns.fuzz.campaign import campaign, judge_task
 from fuseline.tools.campaigns.fuzz.cases import OPSETS, Case, draw_case
 from fuseline.tools.campaigns.fuzz.judge import Verdict, judge
+from fuseline.tools.campaigns.fuzz.reintroduced import FAULTS, found_after, reintroduced
 from fuseline.tools.campaigns.fuzz.shrink import shrink
 from fuseline.tools.campaigns.fuzz.training.judging import judge_training
 from fuseline.tools.campaigns.fuzz.workers import Pool
@@ -167,6 +170,21 @@ def test_the_fusions_of_training_are_met() -> None:
         assert case.trainable
         fired.update(judge_training(case).fired)
     assert len({name for name in fired if name.startswith(("fuse-", "native-"))}) >= 5, fired
+
+
+def test_an_old_fault_is_found_again() -> None:
+    """`make fuzz-faults` brings back all of them."""
+    judged, verdict = found_after("open sizes are 1", seed=0, at_most=200)
+    assert verdict is not None, judged
+
+
+def test_a_fault_is_gone_behind_its_block() -> None:
+    before = rules._broadcast_dim
+    for name in FAULTS:
+        with reintroduced(name):
+            pass
+    assert rules._broadcast_dim is before
+    assert builder.check_node is rewriter.check_node is checks.check_node
 
 
 def test_a_quick_share_finds_nothing(tmp_path: Path) -> None:

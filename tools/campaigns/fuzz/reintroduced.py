@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -87,13 +87,10 @@ def reintroduced(name: str) -> Iterator[None]:
         original = getattr(owner, last)
         patches.append(mock.patch.object(owner, last, replacement))
         patches += _imported_elsewhere(owner, last, original, replacement)
-    for patch in patches:
-        patch.start()
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:
         for patch in patches:
-            patch.stop()
+            stack.enter_context(patch)
+        yield
 
 
 def _imported_elsewhere(owner: Any, name: str, original: Any, replacement: Any) -> list[Any]:
