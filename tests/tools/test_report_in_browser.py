@@ -149,6 +149,30 @@ def test_a_link_can_be_shared(desktop: browser.Page, dump: Path) -> None:
     assert "node=fuse-gelu" in desktop.script("return location.hash")
 
 
+ODD = {
+    "nothing": "g (float[N] x) => (float[N] x) {}",
+    "one node": "g (float[N] x) => (float[N] y) { y = Relu(x) }",
+    "branches": "g (float[3] x, bool c) => (float[3] y) { y = If (c) <then_branch = t () => (float[3] a) "
+    "{ u = Exp(x) a = Tanh(u) }, else_branch = e () => (float[3] b) { b = Neg(x) }> }",
+    "a loop": "g (float[3] x, int64 n, bool c) => (float[3] y) { y = Loop (n, c, x) <body = b (int64 i, "
+    "bool k, float[3] s) => (bool k2, float[3] s2) { k2 = Identity(k) s2 = Neg(s) }> }",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
+def test_odd_models(desktop: browser.Page, tmp_path: Path, text: str) -> None:
+    model = Model.from_text(f"{HEADER}{text}")
+    for node, name in zip(model.nodes(), ("quote'\"s", "new\nline/<b>", "ünïcødé 🎉\u202e"), strict=False):
+        node.name = name
+    Pipeline.parse("eliminate-identity").run(model, observers=[DumpDiffs(tmp_path / "d")])
+    # A link of another run leads nowhere, and does no harm.
+    for fragment in ("", "#panel=graph&colour=cost", "#pass=99&node=no&value=none&to=77&from=-3"):
+        desktop.open(tmp_path / "d" / "report.html", fragment)
+        desktop.script("report.showChanges(); report.go({panel: 'graph', mode: 'split', overlay: 'memory'})")
+        desktop.script("for (const uid of report.run.state(0).nodes.keys()) report.openNode(uid, 0)")
+    assert desktop.errors() == []
+
+
 def test_names_are_text(desktop: browser.Page, tmp_path: Path) -> None:
     model = layered()
     node = next(iter(model.graph))

@@ -71,7 +71,7 @@ class App {
     if (view.pass !== before.pass || view.to !== before.to || !this.started) rewrites(this);
     inspector(this);
     const moved = ["from", "to", "mode", "overlay"].some((k) => view[k] !== before[k]);
-    if (moved || !this.started) this.redraw(!this.started || view.mode !== before.mode);
+    if (moved || !this.started) this.redraw(!this.started || view.mode !== before.mode || (view.panel === "graph" && !this.fitted));
     else if (view.panel !== before.panel && view.panel === "graph") requestAnimationFrame(() => (this.fitted ? this.right.refresh() : this.redraw(true)));
     this.started = true;
     this.toAddress();
@@ -107,10 +107,12 @@ class App {
   fromAddress() {
     const given = new URLSearchParams(location.hash.slice(1)), found = {};
     for (const key of ["from", "to", "pass"]) if (given.has(key) && Number.isInteger(Number(given.get(key)))) found[key] = Number(given.get(key));
+    // A link may be of another run.
+    for (const key of ["from", "to"]) if (found[key] !== undefined) found[key] = Math.min(this.run.count - 1, Math.max(0, found[key]));
+    if (found.pass !== undefined && !this.run.passes.some((p) => p.index === found.pass)) delete found.pass;
     if (found.pass !== undefined && found.to === undefined) {
       const pass = this.run.passes.find((p) => p.index === found.pass);
-      if (pass) Object.assign(found, { to: pass.point, from: Math.max(0, pass.point - (pass.changes && !pass.reverted ? 1 : 0)) });
-      else delete found.pass;
+      Object.assign(found, { to: pass.point, from: Math.max(0, pass.point - (pass.changes && !pass.reverted ? 1 : 0)) });
     }
     if (["after", "unified", "split"].includes(given.get("mode"))) found.mode = given.get("mode");
     if (["passes", "rewrites", "graph", "details"].includes(given.get("panel"))) found.panel = given.get("panel");

@@ -24,7 +24,8 @@ function passButton(app, pass) {
   const [was, is] = [pass.nodes_before, pass.nodes_after].map((n) => n.toLocaleString("en"));
   return h("button", { type: "button", "data-pass": pass.index, class: state, onclick: () => app.openPass(pass) },
     h("b", {}, h("span", { class: "number" }, pass.index), ` ${pass.name}`),
-    h("small", {}, `${plural(pass.changes, "change")} · ${was}\u00a0→\u00a0${is}\u00a0nodes${seconds ? ` · ${seconds}` : ""}`),
+    h("small", {}, `${plural(pass.changes, "change")}${seconds ? ` · ${seconds}` : ""}`),
+    h("small", {}, `${was} → ${is} nodes`),
     pass.verification && h("small", { class: "check" }, `✓ ${pass.verification}${pass.difference ? `, within ${pass.difference.toExponential(1)}` : ""}`),
     (pass.error || pass.reverted) && h("small", { class: "error" }, `${pass.reverted ? "reverted: " : ""}${(pass.error || "").split("\n")[0]}`));
 }
@@ -139,6 +140,7 @@ function valueDetails(app, name) {
     return h("li", {}, where, event.kind === "went" ? " went" : event.kind === "came" ? (event.point ? " came" : " exported") : " rewired", made,
       i > 0 && event.kind !== "went" && h("small", {}, [fresh.length ? ` +${plural(fresh.length, "reader")}` : "", lost.length ? ` −${plural(lost.length, "reader")}` : ""].join("")));
   });
+  if (!life.length) return h("div", {}, h("h2", {}, name), h("p", {}, "There is no value of this name at any point."));
   return h("div", {}, h("h2", {}, name), h("p", {}, `a value${type ? `: ${type}` : ""}`),
     weight !== undefined && table("Weight", [["", weightText(app.run.data.weights[weight])]]),
     table("Made by", maker === undefined ? [] : [["", node(maker, to)]]),
