@@ -85,11 +85,13 @@ def _profile(
 ) -> tuple[Profile, Model | None]:
     """A kept profile, or a new one with the graph it is of."""
     from fuseline.engine.model import Model
+    from fuseline.kernels.records import register_records
     from fuseline.tools.measuring.profile import read_profile, record_profile
     from fuseline.tools.measuring.subject import inputs_for
 
     if path.suffix == ".json":
         return read_profile(path), None
+    register_records()  # native operators are known to a session by them
     graph = Model.load(path)
     feeds = inputs_for(graph, sizes, inputs)
     return record_profile(graph, feeds, name=path.name, runs=runs, threads=threads), graph

@@ -11,6 +11,7 @@ from fuseline.engine.execution.sessions import cache
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.tolerance import Tolerance
 from fuseline.engine.verification.compare import compare
+from fuseline.kernels.records import register_records
 from fuseline.tools.measuring.subject import PLAIN, Subject
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Contenders(ExitStack):
 
     def __init__(self, subject: Subject) -> None:
         super().__init__()
+        register_records()  # native operators are known to a session by them
         self.subject = subject
         self.batch = subject.batch()
         self.callback(_release)

@@ -108,8 +108,9 @@ def _run(model: Model, feeds: Feeds, folder: Path, runs: int, threads: int) -> t
     options = SessionOptions("all", threads, profile=str(folder / "run"))
     if model.has(Property.DIFFERENTIATED):
         step = TrainingStep(model, threads=threads, profile=options.profile)
+        batch = {name: feeds[name] for name in step.inputs}
         for _ in range(runs):
-            step.run(feeds, seed=0)
+            step.run(batch, seed=0)
         return step.end_profiling(), options.optimized_graph
     session = runtime.session(
         model, optimize="all", threads=threads, options=lambda settings: options.apply(settings, "runtime")

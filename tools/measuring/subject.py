@@ -21,6 +21,7 @@ from fuseline.engine.memory.options import parse_sizes
 from fuseline.engine.memory.sizes import symbols
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.properties import Property
 from fuseline.engine.registry import registry
 
 if TYPE_CHECKING:
@@ -39,7 +40,16 @@ def inputs_for(model: Model, sizes: Iterable[str], given: Path | None) -> dict[s
     if given is not None:
         return load_npz(given, model)
     usual = {name: size for name, size in _USUAL.items() if name in symbols(model)}
-    return generate(model, sizes=usual | parse_sizes(sizes))
+    return generate(_forward(model), sizes=usual | parse_sizes(sizes))
+
+
+def _forward(model: Model) -> Model:
+    """What a batch is made for: of a training step, the part up to the loss."""
+    if not model.has(Property.DIFFERENTIATED):
+        return model
+    keep: Any = registry["keep-outputs"]
+    kept = keep(names=(str(model.facts.training.loss),))
+    return Pipeline.of(registry["evaluation-mode"](), kept).run(model).model
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from fuseline.engine.rewriting.rewriter import MODULE_KEY
 from fuseline.tools.measuring.flame import flame
 from fuseline.tools.measuring.hints import hints
 from fuseline.tools.measuring.profile import NodeTime, Profile, record_profile
+from fuseline.tools.measuring.subject import inputs_for
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 GELU = f"""{HEADER}
@@ -91,8 +92,11 @@ def test_a_training_step() -> None:
     model.parameters.add(Parameter("w", "w", (4, 3), "float32"))
     model.facts.training = Training(loss="loss")
     model.establish(Property.TRAINING)
-    step = Pipeline.resolve("training").run(model).model
-    profile = record_profile(step, generate(model), name="m", runs=2, threads=1)
+    step = Pipeline.parse("training,insert-optimizer").run(model).model
+    feeds = inputs_for(step, ["N=5"], None)
+    assert set(feeds) >= {"x", "labels"}
+    assert feeds["x"].shape == (5, 4)
+    profile = record_profile(step, feeds, name="m", runs=2, threads=1)
     assert any(n.backward for n in profile.nodes)
     assert any(not n.backward for n in profile.nodes)
 
