@@ -32,7 +32,7 @@ def golden_command(
     """
     from fuseline.engine.outputs import check_output_file
     from fuseline.engine.registry import registry
-    from fuseline.tools.golden.files import golden_files, run_file
+    from fuseline.tools.golden.files import Outcome, golden_files, run_file
     from fuseline.tools.junit import Check, write_junit
     from fuseline.tools.progress import activity
 
@@ -40,7 +40,7 @@ def golden_command(
         check_output_file(junit)
     for file in plugin or ():
         registry.load_plugin(file)
-    outcomes = []
+    outcomes: list[Outcome] = []
     with activity(quiet=as_json, lines=False) as tell:
         for file in golden_files(path):
             tell(file.name)
