@@ -99,6 +99,8 @@ class Operator:
     workspace: Callable[[Sizes, int], int] = _no_workspace
     product: bool = False
     """Whether it multiplies matrices, so that its work grows faster than its data."""
+    in_place: tuple[int, ...] = ()
+    """Inputs whose memory the first output may take over, as the library tells the runtime."""
 
     @property
     def differentiable(self) -> bool:

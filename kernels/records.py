@@ -44,6 +44,7 @@ def record_of(operator: Operator) -> Record:
         evaluate=_evaluation(operator),
         cost=_cost(operator),
         gradient=_gradient(operator),
+        in_place=operator.in_place,
         ratio=ratio,
         declared=operator.schema(),
         library=library_path,

@@ -38,8 +38,13 @@ class SessionOptions:
         return Path(f"{self.profile}.onnx")
 
     def apply(self, settings: Any, order: Order) -> None:
-        """Write what is no argument of `runtime.session` into ONNX Runtime's own options."""
-        settings.enable_mem_pattern = self.memory_pattern
+        """Write what is no argument of `runtime.session` into ONNX Runtime's own options.
+
+        A graph in its own order gets its memory as the simulation says: taken when a node runs, given back
+        after the last reader. The arena would keep half as much again, and reuse by the runtime's own plan
+        would hold buffers longer than their values.
+        """
+        settings.enable_mem_pattern = self.memory_pattern and order == "runtime"
         if self.profile is not None:
             settings.enable_profiling, settings.profile_file_prefix = True, self.profile
             settings.optimized_model_filepath = str(self.optimized_graph)
@@ -50,6 +55,8 @@ class SessionOptions:
             import onnxruntime as ort
 
             settings.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+            settings.enable_cpu_mem_arena = False
+            settings.enable_mem_reuse = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,28 @@ class Plan:
             raise ModelError(
                 "ONNX Runtime's optimisations reorder nodes; keep the order with optimize='none'"
             )
+
+    @classmethod
+    def of_step(
+        cls,
+        model: Model,
+        *,
+        optimize: str | None = None,
+        threads: int | None = None,
+        providers: tuple[str, ...] = ("CPUExecutionProvider",),
+        profile: str | None = None,
+        targets: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """The plan of a training step, or of a part of one: in the order of the graph.
+
+        Native operators leave nothing for ONNX Runtime's optimiser to do, since weights are inputs; a graph
+        without any is left to it, unless `optimize` says otherwise.
+        """
+        native = any(node.domain not in ("", "ai.onnx", "com.microsoft") for node in model.graph)
+        level = optimize or ("none" if native else "all")
+        # Batches differ in shape, so that planning memory by shape would only hold it.
+        options = SessionOptions(level, threads, providers, memory_pattern=False, profile=profile)
+        return cls(model, options, "graph" if level == "none" else "runtime", targets or {})
 
     def key(self) -> str:
         """The same for plans that the same session serves; weights and targets are no part of a session."""

@@ -2,7 +2,8 @@
 
 The rules are those of ONNX Runtime with its own planning of reuse switched off: memory is taken when a node
 runs and given back after the last reader; a view takes none, and an operator that may work in place takes
-over an operand of the same size that ends with it.
+over an operand of the same size that ends with it; what nobody reads stays to the end. The scratch memory of
+native operators grows to what the most demanding one asks for in the first run, and is kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from fuseline.engine.analysis import Costs, Liveness, Reads
+from fuseline.engine.analysis.costs import NodeCost
 from fuseline.engine.memory.origins import Halves, Origin, held_by_caller
 from fuseline.engine.model import Model
 from fuseline.engine.operators import record
@@ -53,25 +55,33 @@ class Simulation:
     model: Model
     order: Sequence[ir.Node] | None = None
     alive: list[int] = field(default_factory=list)
-    """Bytes at every node, with its workspace; what the caller holds is not in it."""
+    """Bytes at every node, with the workspace; what the caller holds is not in it."""
+    workspace: int = 0
+    """Bytes of scratch memory that native operators keep."""
     unknown: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._liveness = Liveness(self.model, self.order)
-        self._costs = Costs(self.model)
+        costs = Costs(self.model)
+        self.workspace = max((_workspace(costs.get(node)) for node in self._liveness.order), default=0)
         self._owner: dict[ir.Value, _Buffer] = {}
         self._ending: defaultdict[int, list[_Buffer]] = defaultdict(list)
         self._spans: list[tuple[int, _Buffer]] = []
         total = 0
         for position, node in enumerate(self._liveness.order):
             total += self._take(position, node)
-            self.alive.append(total + self._workspace(node))
+            self.alive.append(total + self.workspace)
             ending = {id(b): b for b in self._ending.pop(position, ()) if b.last == position}
             total -= sum(buffer.bytes for buffer in ending.values())
 
     @property
     def peak(self) -> int:
         return max(self.alive, default=0)
+
+    @property
+    def growth(self) -> int:
+        """The peak without what stays between runs: how far one run goes beyond what there was before it."""
+        return self.peak - self.workspace
 
     @property
     def peak_at(self) -> int:
@@ -93,10 +103,8 @@ class Simulation:
             for first, buffer in self._spans
             if first <= at <= buffer.last and buffer.bytes
         ]
-        node = self._liveness.order[at]
-        workspace = self._workspace(node)
-        if workspace:
-            found.append(Holder("", workspace, Origin.WORKSPACE, _module(node), node.name or ""))
+        if self.workspace:
+            found.append(Holder("", self.workspace, Origin.WORKSPACE, "", ""))
         return sorted(found, key=lambda h: -h.bytes)
 
     def by_origin(self) -> list[dict[Origin, int]]:
@@ -107,9 +115,9 @@ class Simulation:
             origin = origins[id(buffer)]
             for position in range(first, min(buffer.last, len(rows) - 1) + 1):
                 rows[position][origin] += buffer.bytes
-        for row, node in zip(rows, self._liveness.order, strict=True):
-            if workspace := self._workspace(node):
-                row[Origin.WORKSPACE] += workspace
+        if self.workspace:
+            for row in rows:
+                row[Origin.WORKSPACE] += self.workspace
         return [dict(row) for row in rows]
 
     def held(self) -> dict[Origin, int]:
@@ -167,6 +175,9 @@ class Simulation:
         return None
 
     def _last(self, value: ir.Value, position: int) -> int:
+        if not value.uses():
+            # The runtime gives memory back behind a reader: what has none stays, as outputs do.
+            return len(self._liveness.order)
         life = self._liveness.lifetimes.get(self._liveness.memory(value))
         return max(position, life.last if life is not None else position)
 
@@ -178,15 +189,15 @@ class Simulation:
             self.unknown.append(value.name)
         return 0
 
-    def _workspace(self, node: ir.Node) -> int:
-        cost = self._costs.get(node)
-        return cost.workspace if cost is not None and isinstance(cost.workspace, int) else 0
-
     def _holder(self, buffer: _Buffer, origin: Origin) -> Holder:
         producer = buffer.value.producer()
         module = _module(producer) if producer is not None else ""
         name = producer.op_type if producer is not None else ""
         return Holder(buffer.value.name or "", buffer.bytes, origin, module, name)
+
+
+def _workspace(cost: NodeCost | None) -> int:
+    return cost.workspace if cost is not None and isinstance(cost.workspace, int) else 0
 
 
 def _module(node: ir.Node) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
 from fuseline.engine.errors import ModelError, did_you_mean
 from fuseline.engine.model import Model
-from fuseline.engine.shapes.dims import Dims, dims_of, evaluate, shape_of
+from fuseline.engine.nodes import is_op
+from fuseline.engine.shapes.dims import Dims, dims_of, evaluate, known, shape_of
 from fuseline.engine.shapes.inference import infer
 from fuseline.engine.shapes.values import ShapeValues
 
-__all__ = ["at_sizes", "symbols"]
+__all__ = ["at_sizes", "sizes_of", "symbols"]
 
 
 def symbols(model: Model) -> list[str]:
@@ -21,14 +23,27 @@ def symbols(model: Model) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def sizes_of(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """What the symbolic dimensions are where inputs have these shapes; others count as 1."""
+    found = dict.fromkeys(symbols(model), 1)
+    for value in model.graph.inputs:
+        for dim, size in zip(dims_of(value) or (), shapes.get(str(value.name), ()), strict=False):
+            if isinstance(dim, str):
+                found[dim] = int(size)
+    return found
+
+
 def at_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
-    """A copy whose shapes are numbers as far as they follow from the sizes; the weights are shared."""
-    known = symbols(model)
+    """A copy whose shapes are numbers as far as they follow from the sizes; the weights are shared.
+
+    How many elements are found only while running (the labelled tokens of a batch) counts as all of them.
+    """
+    names = symbols(model)
     for name in sizes:
-        if name not in known:
+        if name not in names:
             raise ModelError(
-                f"no input has a dimension {name!r}; the dimensions are {', '.join(known) or 'all numbers'}",
-                hint=did_you_mean(name, known),
+                f"no input has a dimension {name!r}; the dimensions are {', '.join(names) or 'all numbers'}",
+                hint=did_you_mean(name, names),
             )
     copy = model.clone()
     for value in copy.graph.inputs:
@@ -42,7 +57,15 @@ def at_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
             _update(value, dtype, dims, sizes)
         for value in node.outputs:
             _update(value, None, dims_of(value), sizes)
+        if is_op(node, "NonZero"):
+            _all_found(node)
     return copy
+
+
+def _all_found(node: ir.Node) -> None:
+    source = known(dims_of(node.inputs[0])) if node.inputs[0] is not None else None
+    if source is not None:
+        node.outputs[0].shape = ir.Shape([len(source), math.prod(source)])
 
 
 def _numbers(dims: Dims, sizes: Mapping[str, int]) -> Dims:

@@ -27,6 +27,8 @@ __all__ = ["ELEMENTWISE"]
 _EACH = Trait.ELEMENTWISE
 _SYMMETRIC = Trait.ELEMENTWISE | Trait.COMMUTATIVE
 _GROUPED = _SYMMETRIC | Trait.ASSOCIATIVE
+_OVER = (0,)
+"""Few of ONNX Runtime's kernels write over their operand; these were seen to do so."""
 _CHEAP, _TRANSCENDENTAL = costs.per_element(1), costs.per_element(10)
 
 
@@ -36,7 +38,6 @@ def _each(name: str, **more: Any) -> Operator:
         "shape": rules.same,
         "positions": positions.elementwise,
         "cost": _CHEAP,
-        "in_place": (0,),
     }
     return Operator(name=name, **(fields | more))
 
@@ -48,13 +49,13 @@ def _function(name: str, gradient: Gradient | None = None, **more: Any) -> Opera
 
 
 def _binary(name: str, traits: Trait = _EACH, gradient: Gradient = BUILT_IN, **more: Any) -> Operator:
-    fields: dict[str, Any] = {"traits": traits, "shape": rules.elementwise, "in_place": (0, 1)}
+    fields: dict[str, Any] = {"traits": traits, "shape": rules.elementwise}
     return _each(name, gradient=gradient, **(fields | more))
 
 
 def _decision(name: str, function: Any, traits: Trait = _EACH, **more: Any) -> Operator:
     """A comparison: no gradient flows through it."""
-    fields = {"shape": rules.comparison, "evaluate": by_numpy.binary(function), "in_place": ()}
+    fields = {"shape": rules.comparison, "evaluate": by_numpy.binary(function)}
     return _each(name, traits=traits | Trait.DISCRETE, **(fields | more))
 
 
@@ -94,7 +95,7 @@ _ARITHMETIC = (
     _binary("Sum", _GROUPED, Prepared()),
     _binary("Mean", _EACH, Prepared()),
     _binary("PRelu", gradient=Prepared()),
-    _each("Where", shape=rules.where, indices=frozenset([0]), gradient=BUILT_IN, in_place=(1, 2),
+    _each("Where", shape=rules.where, indices=frozenset([0]), gradient=BUILT_IN,
           evaluate=by_numpy.where, content=content.where),
 )  # fmt: skip
 
@@ -127,22 +128,22 @@ _FUNCTIONS = (
 )  # fmt: skip
 
 _ACTIVATIONS = (
-    _each("Relu", gradient=BUILT_IN),
-    _each("LeakyRelu", gradient=BUILT_IN),
-    _each("Clip", traits=_EACH | Trait.MOVES, gradient=BUILT_IN, indices=frozenset([1, 2]),
+    _each("Relu", gradient=BUILT_IN, in_place=_OVER),
+    _each("LeakyRelu", gradient=BUILT_IN, in_place=_OVER),
+    _each("Clip", traits=_EACH | Trait.MOVES, gradient=BUILT_IN, indices=frozenset([1, 2]), in_place=_OVER,
           moved={"min": (1, 11), "max": (2, 11)}),
-    _function("Sigmoid"),
-    _function("Tanh"),
+    _function("Sigmoid", in_place=_OVER),
+    _function("Tanh", in_place=_OVER),
     _function("Gelu"),
-    _function("Softplus", _chain(_node("Sigmoid", "I(0)", to="d"))),
+    _function("Softplus", _chain(_node("Sigmoid", "I(0)", to="d")), in_place=_OVER),
     _function("Softsign", _chain(_node("Abs", "O(0)", to="a"), _node("Sub", 1.0, "a", to="b"),
                                  _node("Mul", "b", "b", to="d"))),
-    _function("Elu", Prepared()),
+    _function("Elu", Prepared(), in_place=_OVER),
     _function("Selu", Prepared()),
     _function("Celu", Prepared()),
     _function("Mish", Prepared()),
     _function("Swish", NoGradient("write it as x·sigmoid(x)")),
-    _each("HardSigmoid", gradient=Prepared()),
+    _each("HardSigmoid", gradient=Prepared(), in_place=_OVER),
     _each("HardSwish", gradient=Prepared()),
     _each("ThresholdedRelu", gradient=Prepared()),
     _each("Shrink", gradient=Prepared()),
@@ -154,12 +155,12 @@ _LOGIC = (
     _decision("LessOrEqual", np.less_equal),
     _decision("Greater", np.greater),
     _decision("GreaterOrEqual", np.greater_equal),
-    _decision("And", np.logical_and, _GROUPED, shape=rules.elementwise, in_place=(0, 1)),
-    _decision("Or", np.logical_or, _GROUPED, shape=rules.elementwise, in_place=(0, 1)),
-    _decision("Xor", np.logical_xor, _GROUPED, shape=rules.elementwise, in_place=(0, 1)),
+    _decision("And", np.logical_and, _GROUPED, shape=rules.elementwise),
+    _decision("Or", np.logical_or, _GROUPED, shape=rules.elementwise),
+    _decision("Xor", np.logical_xor, _GROUPED, shape=rules.elementwise),
     _each("Not", traits=_EACH | Trait.DISCRETE, evaluate=by_numpy.unary(np.logical_not)),
-    _each("IsNaN", traits=_EACH | Trait.DISCRETE, shape=rules.predicate, in_place=()),
-    _each("IsInf", traits=_EACH | Trait.DISCRETE, shape=rules.predicate, in_place=()),
+    _each("IsNaN", traits=_EACH | Trait.DISCRETE, shape=rules.predicate),
+    _each("IsInf", traits=_EACH | Trait.DISCRETE, shape=rules.predicate),
     *(_binary(f"Bitwise{n}", _GROUPED | Trait.DISCRETE, NoGradient()) for n in ("And", "Or", "Xor")),
     _each("BitwiseNot", traits=_EACH | Trait.DISCRETE),
     _binary("BitShift", _EACH | Trait.DISCRETE, NoGradient(), shape=None),
@@ -167,8 +168,8 @@ _LOGIC = (
 
 _TYPES = (
     _each("Cast", traits=_EACH | Trait.MOVES, shape=rules.cast, positions=positions.first_operand,
-          gradient=BUILT_IN, evaluate=by_numpy.cast, content=content.cast, in_place=()),
-    _each("CastLike", traits=_EACH | Trait.MOVES, shape=None, positions=None, in_place=(),
+          gradient=BUILT_IN, evaluate=by_numpy.cast, content=content.cast),
+    _each("CastLike", traits=_EACH | Trait.MOVES, shape=None, positions=None,
           gradient=Prepared("resolve-cast-like")),
 )  # fmt: skip
 

@@ -30,9 +30,9 @@ def _dropout(name: str, ratio: int, **more: Any) -> Operator:
 
 
 MICROSOFT = (
-    _gelu("Gelu", gradient=BUILT_IN, positions=positions.elementwise, in_place=(0,)),
+    _gelu("Gelu", gradient=BUILT_IN, positions=positions.elementwise),
     _gelu("FastGelu", gradient=BUILT_IN, positions=positions.elementwise),
-    _gelu("QuickGelu", gradient=BUILT_IN, positions=positions.elementwise, in_place=(0,)),
+    _gelu("QuickGelu", gradient=BUILT_IN, positions=positions.elementwise),
     _gelu("BiasGelu"),
     _gelu("BiasSplitGelu", shape=None),
     _ours("FusedMatMul", shape=rules_runtime.fused_matmul, cost=costs.matmul,

@@ -14,7 +14,7 @@ __all__ = ["NORMALIZATION"]
 
 
 def _normalization(name: str, **more: Any) -> Operator:
-    fields: dict[str, Any] = {"shape": rules.normalization, "cost": costs.per_element(8), "in_place": (0,)}
+    fields: dict[str, Any] = {"shape": rules.normalization, "cost": costs.per_element(8)}
     return Operator(name=name, declared=SCHEMAS.get(("", name)), **(fields | more))
 
 

@@ -91,7 +91,7 @@ class Operator:
 
     gradient: Gradient = field(default_factory=NoGradient)
     in_place: tuple[int, ...] = ()
-    """Inputs whose memory the first output may take over."""
+    """Inputs whose memory the first output takes over in ONNX Runtime, if they end there."""
     affine: tuple[int, ...] = ()
     """Inputs that scale (and then shift) each channel of the first output: one number a channel."""
     quantizable: Weighted | None = None

@@ -13,9 +13,11 @@ import numpy.typing as npt
 from fuseline.engine.errors import FuselineError, ModelError
 from fuseline.engine.execution.bound import BoundRunner
 from fuseline.engine.execution.devices import Device, providers_for
-from fuseline.engine.execution.plan import Plan, SessionOptions
+from fuseline.engine.execution.plan import Plan
 from fuseline.engine.execution.seeds import seed_runtime
 from fuseline.engine.execution.state import State, as_array, initial
+from fuseline.engine.memory import Simulation, at_sizes
+from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline
@@ -57,6 +59,8 @@ class TrainingStep:
     - `batch`: graph input → torch tensor or array, any shapes that the graph's dynamic axes allow.
     - `device`: "cuda" runs the same graph on ONNX Runtime's CUDA provider; the state stays in the caller's
       memory, so every step copies it there and back.
+    - `optimize`: how much of the graph ONNX Runtime may rewrite ("none", "basic", "extended", "all"). With
+      native operators in it the graph runs as it is, in its own order, which is how memory is planned.
     - `seed`: makes dropout reproducible; without one, each run draws its own.
     - `profile`: ONNX Runtime's profiler writes files that begin so; `end_profiling` gives the one of `run`.
     - `loss_scale` multiplies all gradients (1/accumulation steps, or a loss scale).
@@ -69,7 +73,7 @@ class TrainingStep:
         model: Model,
         *,
         threads: int | None = None,
-        optimize: str = "all",
+        optimize: str | None = None,
         runtime: Literal["training", "stock"] = "training",
         device: Device = "cpu",
         settings: OptimizerSettings | None = None,
@@ -82,7 +86,12 @@ class TrainingStep:
         if runtime == "stock":
             check_portable(model)
         self.model = model
-        self._options = SessionOptions(optimize, threads, providers_for(device, model), profile=profile)
+        self._options: dict[str, Any] = {
+            "optimize": optimize,
+            "threads": threads,
+            "providers": providers_for(device, model),
+            "profile": profile,
+        }
         self.settings = settings or OptimizerSettings()
         self.optimizer = model.facts.training.optimizer
         self._updates = updates(model)
@@ -191,6 +200,17 @@ class TrainingStep:
         self._check_batch(batch)
         with self._lock:
             return self._evaluation(wanted).run(batch, wanted)
+
+    def memory(self, batch: Mapping[str, Any], outputs: Sequence[str] | None = None) -> Simulation:
+        """What a run on a batch of these shapes takes, without running it: the peak, and who holds it.
+
+        The contents do not matter; `np.empty` arrays, or torch tensors on the device "meta", will do.
+        """
+        self._check_batch(batch)
+        model = self._training(list(outputs) if outputs is not None else [self._loss]).model
+        given = {name: tuple(value.shape) for name, value in batch.items()}
+        given |= {name: array.shape for name, array in self._state.arrays.items()}
+        return Simulation(at_sizes(model, sizes_of(model, given)))
 
     def _evaluation(self, wanted: tuple[str, ...]) -> BoundRunner:
         if wanted not in self._evaluations:
@@ -320,7 +340,7 @@ class TrainingStep:
         keep_outputs: Any = registry["keep-outputs"]
         passes += [keep_outputs(names=tuple(keep)), registry["feed-parameters"]()]
         model = Pipeline.of(*passes).run(self.model).model
-        return BoundRunner(Plan(model, self._options, targets=targets), self._state)
+        return BoundRunner(Plan.of_step(model, targets=targets, **self._options), self._state)
 
     def _seed(self, seed: int | None) -> Array:
         drawn = seed if seed is not None else int(self._random.integers(2**31 - 1))

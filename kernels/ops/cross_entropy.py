@@ -59,5 +59,6 @@ CROSS_ENTROPY_OPERATORS = (
         ),
         (port("dlogits", "*R,V"),),
         cross_entropy_grad,
+        in_place=(1,),
     ),
 )

@@ -53,6 +53,7 @@ def _pair(name: str, form: str, parts: Callable[[Array], tuple[Array, Array]]) -
             (port("y", "*R,N"),),
             forward,
             gradient=(GradientNode(f"{name}Grad", ("GO(0)", "I(0)", "I(1)"), ("GI(0)", "GI(1)")),),
+            in_place=(0,),
         ),
         Operator(
             f"{name}Grad",
@@ -61,6 +62,7 @@ def _pair(name: str, form: str, parts: Callable[[Array], tuple[Array, Array]]) -
             (optional("dx", "*R,N"), optional("dbias", "N?")),
             backward,
             workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
+            in_place=(0,),
         ),
     )
 

@@ -67,6 +67,7 @@ NORM_OPERATORS = (
         (optional("dx", "*R,N"), optional("dscale", "N"), optional("dbias", "N")),
         layer_norm_grad,
         workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 2),
+        in_place=(0,),
     ),
     Operator(
         "FusedRmsNorm",
@@ -97,5 +98,6 @@ NORM_OPERATORS = (
         (optional("dx", "*R,N"), optional("dscale", "N")),
         rms_norm_grad,
         workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
+        in_place=(0,),
     ),
 )

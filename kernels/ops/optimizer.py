@@ -48,10 +48,12 @@ def adamw(
     *tensors: Array,
     zero_gradients: int = 0,
     skip_nonfinite: int = 0,
+    advance: int = 1,
+    first: int = 0,
 ) -> tuple[Array, ...]:
-    """Changes ``step`` and the tensors in place, as the operator does."""
+    """Changes ``step`` (with ``advance``) and the tensors in place, as the operator does."""
     count = len(tensors) // 4
-    parameters, gradients, first, second = (list(tensors[i * count : (i + 1) * count]) for i in range(4))
+    parameters, gradients, means, squares = (list(tensors[i * count : (i + 1) * count]) for i in range(4))
     if not apply.item():
         return np.array([False]), np.array([0], np.float32)
     norm, scale = _scale(gradients, float(gradient_scale.item()), float(max_norm.item()))
@@ -59,13 +61,16 @@ def adamw(
     if applied:
         step += 1
         beta1, beta2, epsilon = (float(value) for value in hyper)
-        for i, (p, g, m, v) in enumerate(zip(parameters, gradients, first, second, strict=True)):
-            rate = _at(learning_rate, i)
+        for i, (p, g, m, v) in enumerate(zip(parameters, gradients, means, squares, strict=True)):
+            rate = _at(learning_rate, first + i)
             scaled = g * np.float32(scale)
             m[...] = m * beta1 + (1 - beta1) * scaled
             v[...] = v * beta2 + (1 - beta2) * scaled * scaled
             root = np.sqrt(v) / np.sqrt(1 - beta2 ** step.item()) + epsilon
-            p[...] = p * (1 - rate * _at(weight_decay, i)) - rate / (1 - beta1 ** step.item()) * m / root
+            p[...] = (
+                p * (1 - rate * _at(weight_decay, first + i)) - rate / (1 - beta1 ** step.item()) * m / root
+            )
+        step -= 1 - advance
     if zero_gradients:
         for g in gradients:
             g[...] = 0
@@ -83,9 +88,11 @@ def sgd(
     *tensors: Array,
     zero_gradients: int = 0,
     skip_nonfinite: int = 0,
+    advance: int = 1,
+    first: int = 0,
     nesterov: int = 0,
 ) -> tuple[Array, ...]:
-    """Changes ``step`` and the tensors in place, as the operator does."""
+    """Changes ``step`` (with ``advance``) and the tensors in place, as the operator does."""
     momentum, dampening = (float(value) for value in hyper)
     kinds = 3 if momentum else 2
     count = len(tensors) // kinds
@@ -97,19 +104,20 @@ def sgd(
     if applied:
         step += 1
         for i, (p, g) in enumerate(zip(lists[0], lists[1], strict=True)):
-            change = g * np.float32(scale) + p * _at(weight_decay, i)
+            change = g * np.float32(scale) + p * _at(weight_decay, first + i)
             if momentum:
                 buffer = lists[2][i]
                 buffer[...] = change if step.item() == 1 else buffer * momentum + change * (1 - dampening)
                 change = change + momentum * buffer if nesterov else buffer
-            p[...] = p - _at(learning_rate, i) * change
+            p[...] = p - _at(learning_rate, first + i) * change
+        step -= 1 - advance
     if zero_gradients:
         for g in lists[1]:
             g[...] = 0
     return np.array([applied]), np.array([norm], np.float32)
 
 
-_SWITCHES = {"zero_gradients": 0, "skip_nonfinite": 0}
+_SWITCHES = {"zero_gradients": 0, "skip_nonfinite": 0, "advance": 1, "first": 0}
 
 OPTIMIZER_OPERATORS = (
     Operator(

@@ -83,6 +83,7 @@ ROW_OPERATORS = (
         (port("dy", "*R,N"), port("y", "*R,N")),
         (port("dx", "*R,N"),),
         softmax_grad,
+        in_place=(0,),
     ),
     Operator(
         "FusedBiasDropoutAdd",
@@ -95,6 +96,7 @@ ROW_OPERATORS = (
             GradientNode("FusedBiasDropoutAddGrad", ("GO(0)", "I(1)", "I(3)", "O(1)"), ("GI(0)", "GI(1)")),
             GradientNode("Identity", ("GO(0)",), ("GI(2)",), domain=""),
         ),
+        in_place=(0,),
     ),
     Operator(
         "FusedBiasDropoutAddGrad",
@@ -103,6 +105,7 @@ ROW_OPERATORS = (
         (optional("dx", "*R,N"), optional("dbias", "N?")),
         dropout_add_grad,
         workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
+        in_place=(0,),
     ),
     Operator(
         "FusedRotary",
@@ -133,6 +136,7 @@ ROW_OPERATORS = (
         (port("dy", "*R"), port("gate", "*R"), port("up", "*R")),
         (optional("dgate", "*R"), optional("dup", "*R")),
         swiglu_grad,
+        in_place=(0,),
     ),
     Operator(
         "FusedColumnSum",

@@ -285,6 +285,13 @@ OrtStatus* register_all(OrtSessionOptions* options, const abi::ApiBase* base) {
     for (const Definition& definition : all_definitions()) {
       Operator& op = operators.emplace_back(definition);
       fill_table(op);
+      if (definition.in_place.pairs != nullptr) {
+        op.GetMayInplace = definition.in_place.pairs;
+        op.ReleaseMayInplace = [](int* inputs, int* outputs) {
+          delete[] inputs;
+          delete[] outputs;
+        };
+      }
       if (OrtStatus* status = call(abi::CustomOpDomainAdd{}, domain, &op)) return status;
     }
   }

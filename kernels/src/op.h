@@ -69,11 +69,28 @@ struct Attribute {
   double fallback;
 };
 
+// Which input's memory the first output may take over, if nobody reads that input afterwards: the operator reads every
+// element there before it writes it. ONNX Runtime asks a plain function that knows no operator, hence one for each input.
+struct InPlace {
+  int input = -1;
+  size_t (*pairs)(int** inputs, int** outputs) = nullptr;
+};
+
+template <int Input>
+InPlace in_place() {
+  return {Input, [](int** inputs, int** outputs) -> size_t {
+            *inputs = new int[1]{Input};
+            *outputs = new int[1]{0};
+            return 1;
+          }};
+}
+
 struct Definition {
   const char* name;
   std::vector<Port> inputs, outputs;
   std::vector<Attribute> attributes;
   void (*compute)(const Context&);
+  InPlace in_place = {};
 };
 
 inline Port optional(const char* name, const char* shape, abi::ElementType type = abi::kFloat) {

@@ -57,6 +57,7 @@ std::string description() {
     for (const Attribute& attribute : definition.attributes)
       text += std::string("attribute ") + attribute.name + ' ' + (attribute.integer ? "int " : "float ") +
               std::to_string(attribute.fallback) + '\n';
+    if (definition.in_place.input >= 0) text += "in-place " + std::to_string(definition.in_place.input) + '\n';
   }
   return text;
 }

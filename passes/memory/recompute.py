@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import onnx
 import onnx_ir as ir
 
 from fuseline.engine.memory.options import sizes_for
@@ -12,6 +13,7 @@ from fuseline.engine.memory.recomputation import Choice, choose
 from fuseline.engine.memory.simulation import Simulation
 from fuseline.engine.memory.sizes import at_sizes
 from fuseline.engine.model import Model
+from fuseline.engine.operators import record
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -58,6 +60,7 @@ def _repeat(model: Model, rewriter: Rewriter, choice: Choice) -> None:
                 again = copies.of(value, node)
                 if again is not None:
                     node.replace_input_with(index, again)
+    copies.leave_out_unread()
 
 
 class _Copies:
@@ -92,6 +95,17 @@ class _Copies:
             new.name = None if old.name else ""
             self._made[old] = new
         self._rewriter.insert(reader, [copy], replaces=[node])
+
+    def leave_out_unread(self) -> None:
+        """What may be left out and is not read would take memory to the end of the run."""
+        for value in self._made.values():
+            producer, index = value.producer(), value.index()
+            operator = record(producer) if producer is not None else None
+            declared = operator.declared if operator is not None else None
+            if value.uses() or declared is None or index is None or index >= len(declared.outputs):
+                continue
+            if declared.outputs[index].option == onnx.defs.OpSchema.FormalParameterOption.Optional:
+                value.name = ""
 
     def _operand(self, value: ir.Value | None, reader: ir.Node) -> ir.Value | None:
         if value is None or value.name not in self._choice.repeated:

@@ -16,6 +16,7 @@ class DecomposeSums(LocalRewrite):
     """Sum(a, b, c, …) → Add(Add(a, b), c) …; Mean likewise, divided by their number"""
 
     name = "decompose-sums"
+    phase = "any"
     operators = ("Sum", "Mean")
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:

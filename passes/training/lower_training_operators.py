@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import attribute, rank_of
+from fuseline.engine.nodes import attribute, is_op, rank_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
@@ -145,7 +145,12 @@ def _slice(op: Builder, node: ir.Node) -> Made:
         before[axis] = first
         after[axis] = op.Sub(dim, op.Add(first, op.Shape(taken)))
     # All axes are padded, if by nothing: ONNX Runtime's transpose optimizer misreads a list of axes.
-    return op.Pad(dy, op.Concat(*before, *after, axis=0))
+    padded = op.Pad(dy, op.Concat(*before, *after, axis=0))
+    maker = shape.producer() if shape is not None else None
+    if maker is not None and is_op(maker, "Shape") and maker.inputs[0] is not None:
+        # Nothing else would find out that the paddings add up to this.
+        padded.shape = maker.inputs[0].shape
+    return padded
 
 
 def _check_slice(model: Model, node: ir.Node) -> str | None:

@@ -42,6 +42,7 @@ def _described(operator: Operator) -> list[str]:
             f"attribute {name} {'int' if isinstance(default, int) else 'float'} {default:.6f}"
             for name, default in operator.attributes.items()
         ),
+        *(f"in-place {index}" for index in operator.in_place),
     ]
 
 

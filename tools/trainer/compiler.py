@@ -14,7 +14,7 @@ from torch import nn
 
 from fuseline import kernels
 from fuseline.engine.execution.direct import DirectRunner
-from fuseline.engine.execution.plan import Plan, SessionOptions
+from fuseline.engine.execution.plan import Plan
 from fuseline.engine.execution.weights import weights_as_initializers
 from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
@@ -108,9 +108,7 @@ class Compiler:
 
     def runners(self, graphs: Sequence[Model], threads: int) -> tuple[DirectRunner, ...]:
         """One runner, or two (forward, backward) for the split variants."""
-        # Batches differ in shape, so that planning memory by shape would only hold it.
-        options = SessionOptions(threads=threads, memory_pattern=False)
-        return tuple(DirectRunner(Plan(graph, options)) for graph in graphs)
+        return tuple(DirectRunner(Plan.of_step(graph, threads=threads)) for graph in graphs)
 
     def graphs(self, model: nn.Module, variant: Variant, form: Form) -> list[Model]:
         """The graphs of a variant, their weights as inputs: from memory, from the cache, or made now."""

@@ -81,9 +81,10 @@ void cross_entropy_backward(const CrossEntropyBackward& a, int64_t begin, int64_
       continue;
     }
     const float flat = a.smoothing / static_cast<float>(a.width);
-    write_row(a, x, dx, log_sum_exp, flat);
     const int64_t label = a.labels[row];
-    dx[label] = (__builtin_expf(x[label] - log_sum_exp) - flat - (1 - a.smoothing)) * a.scale;
+    const float labelled = x[label];  // dx may be the memory of x
+    write_row(a, x, dx, log_sum_exp, flat);
+    dx[label] = (__builtin_expf(labelled - log_sum_exp) - flat - (1 - a.smoothing)) * a.scale;
   }
 }
 

@@ -61,14 +61,15 @@ void cross_entropy_gradient(const Context& context) {
   count_labels(
       logits, labels, [&](int64_t row) { return log_sum_exp[row] != std::numeric_limits<float>::infinity(); },
       "of a row that was ignored");
+  float* dlogits = context.output(0, logits.shape);
   const CrossEntropyBackward arguments{logits.floats(),
                                        log_sum_exp,
                                        labels.ints(),
-                                       context.output(0, logits.shape),
+                                       dlogits,
                                        logits.last(),
                                        *dloss.floats() * state[0],
                                        state[1],
-                                       logits.size() > kCacheFloats};
+                                       logits.size() > kCacheFloats && dlogits != logits.floats()};
   for_range(context.parallel(), logits.rows(), logits.last() * kCost,
             [&](int64_t begin, int64_t end) { routines().cross_entropy_backward(arguments, begin, end); });
 }
@@ -87,7 +88,8 @@ Definitions cross_entropy_definitions() {
        {{"dloss", "1"}, logits, labels, {"log_sum_exp", "*R"}, {"state", "2"}},
        {{"dlogits", "*R,V"}},
        {},
-       cross_entropy_gradient},
+       cross_entropy_gradient,
+       in_place<1>()},
   };
 }
 

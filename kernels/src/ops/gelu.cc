@@ -34,10 +34,10 @@ Definitions gelu_definitions() {
   const Port x{"x", "*R,N"}, bias{"bias", "N?"}, dy{"dy", "*R,N"}, y{"y", "*R,N"};
   const std::vector<Port> gradients = {optional("dx", "*R,N"), optional("dbias", "N?")};
   return {
-      {"FusedBiasGelu", {x, bias}, {y}, {}, forward<&Routines::gelu_erf_forward>},
-      {"FusedBiasGeluGrad", {dy, x, bias}, gradients, {}, backward<&Routines::gelu_erf_backward>},
-      {"FusedBiasGeluTanh", {x, bias}, {y}, {}, forward<&Routines::gelu_tanh_forward>},
-      {"FusedBiasGeluTanhGrad", {dy, x, bias}, gradients, {}, backward<&Routines::gelu_tanh_backward>},
+      {"FusedBiasGelu", {x, bias}, {y}, {}, forward<&Routines::gelu_erf_forward>, in_place<0>()},
+      {"FusedBiasGeluGrad", {dy, x, bias}, gradients, {}, backward<&Routines::gelu_erf_backward>, in_place<0>()},
+      {"FusedBiasGeluTanh", {x, bias}, {y}, {}, forward<&Routines::gelu_tanh_forward>, in_place<0>()},
+      {"FusedBiasGeluTanhGrad", {dy, x, bias}, gradients, {}, backward<&Routines::gelu_tanh_backward>, in_place<0>()},
   };
 }
 

@@ -81,7 +81,8 @@ Definitions norm_definitions() {
        {dy, x, scale, {"mean", "*R"}, {"inv_std", "*R"}},
        {optional("dx", "*R,N"), optional("dscale", "N"), optional("dbias", "N")},
        {},
-       layer_norm_gradient},
+       layer_norm_gradient,
+       in_place<0>()},
       {"FusedRmsNorm",
        {x, scale},
        {{"y", "*R,N"}, optional("inv_rms", "*R"), optional("state", "1")},
@@ -91,7 +92,8 @@ Definitions norm_definitions() {
        {dy, x, scale, {"inv_rms", "*R"}, {"state", "1"}},
        {optional("dx", "*R,N"), optional("dscale", "N")},
        {},
-       rms_norm_gradient},
+       rms_norm_gradient,
+       in_place<0>()},
   };
 }
 

@@ -1,4 +1,6 @@
-// FusedAdamW and FusedSgd: one node updates every parameter, in place.
+// FusedAdamW and FusedSgd: one node updates every parameter, in place. Where the parameters are spread over several
+// nodes, the last one alone counts the step (`advance`), and `first` is the place of a node's first parameter in the
+// rates.
 #include "optimizer.h"
 
 #include "op.h"
@@ -8,17 +10,21 @@ namespace fuseline {
 namespace {
 
 enum Place { kLearningRate, kWeightDecay, kHyper, kStep, kMaximumNorm, kGradientScale, kApply, kFirstTensor };
-enum Switch { kZeroGradients, kSkipNonfinite, kNesterov };
+enum Switch { kZeroGradients, kSkipNonfinite, kAdvance, kFirst, kNesterov };
 
 double double_at(const Tensor& tensor, size_t index) {
   const auto* values = static_cast<const double*>(tensor.data);
   return tensor.size() == 1 ? values[0] : values[index];
 }
 
-void require_per_tensor(const Tensor& values, size_t count, const char* name) {
-  require(values.size() == 1 || values.size() == static_cast<int64_t>(count),
-          std::string(name) + " holds " + std::to_string(values.size()) + " values; expected 1, or " +
-              std::to_string(count) + ", one per parameter");
+// Nodes that share the rates with others (`first` or no `advance`) take part of them.
+void require_per_tensor(const Context& context, size_t place, size_t count, const char* name) {
+  const int64_t size = context.input(place).size(), first = static_cast<int64_t>(context.attribute(kFirst));
+  const int64_t needed = first + static_cast<int64_t>(count);
+  const bool whole = first == 0 && context.attribute(kAdvance) != 0;
+  require(size == 1 || (whole ? size == needed : size >= needed),
+          std::string(name) + " holds " + std::to_string(size) + " values; expected 1, or " +
+              std::to_string(needed) + ", one per parameter");
 }
 
 // The variadic inputs are `kinds` lists of equal length, one after the other: parameters, gradients, moments.
@@ -27,8 +33,9 @@ std::vector<Slot> read_slots(const Context& context, size_t kinds, int64_t step)
   require(tensors % kinds == 0, std::to_string(tensors) + " tensors do not split into " + std::to_string(kinds) +
                                     " lists of equal length (parameters, gradients, moments)");
   const Tensor rate = context.input(kLearningRate), decay = context.input(kWeightDecay);
-  require_per_tensor(rate, count, "learning_rate");
-  require_per_tensor(decay, count, "weight_decay");
+  require_per_tensor(context, kLearningRate, count, "learning_rate");
+  require_per_tensor(context, kWeightDecay, count, "weight_decay");
+  const auto first = static_cast<size_t>(context.attribute(kFirst));
   std::vector<Slot> slots;
   for (size_t i = 0; i < count; ++i) {
     float* lists[4] = {};
@@ -40,8 +47,8 @@ std::vector<Slot> read_slots(const Context& context, size_t kinds, int64_t step)
                                                     ", its parameter " + text(shape));
       lists[kind] = tensor.floats();
     }
-    slots.push_back({lists[0], lists[1], lists[2], lists[3], elements(shape), double_at(rate, i),
-                     double_at(decay, i), step, {}});
+    slots.push_back({lists[0], lists[1], lists[2], lists[3], elements(shape), double_at(rate, first + i),
+                     double_at(decay, first + i), step, {}});
   }
   return slots;
 }
@@ -62,7 +69,7 @@ void step(const Context& context, size_t kinds, const Update& update) {
     clipping.skip_nonfinite = context.attribute(kSkipNonfinite) != 0;
     result = update(read_slots(context, kinds, *counter + 1), clipping, norm != nullptr);
   }
-  if (result.applied) ++*counter;
+  if (result.applied && context.attribute(kAdvance) != 0) ++*counter;
   if (norm != nullptr) *norm = static_cast<float>(result.norm);
   if (applied != nullptr) *applied = result.applied;
 }
@@ -102,12 +109,16 @@ std::vector<Port> inputs(const char* hyper) {
 
 Definitions optimizer_definitions() {
   const std::vector<Port> outputs = {{"applied", "1", abi::kBool}, optional("gradient_norm", "1")};
+  const std::vector<Attribute> switches = {
+      {"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}, {"advance", true, 1}, {"first", true, 0}};
+  std::vector<Attribute> with_nesterov = switches;
+  with_nesterov.push_back({"nesterov", true, 0});
   return {
-      {"FusedAdamW", inputs("3"), outputs, {{"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}}, adamw},
+      {"FusedAdamW", inputs("3"), outputs, switches, adamw},
       {"FusedSgd",
        inputs("2"),
        outputs,
-       {{"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}, {"nesterov", true, 0}},
+       with_nesterov,
        sgd},
   };
 }

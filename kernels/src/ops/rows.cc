@@ -92,21 +92,23 @@ Definitions row_definitions() {
   const Port gate{"gate", "*R"}, up{"up", "*R"};
   return {
       {"FusedSoftmax", {x}, {y}, {}, softmax},
-      {"FusedSoftmaxGrad", {dy, y}, {{"dx", "*R,N"}}, {}, softmax_gradient},
+      {"FusedSoftmaxGrad", {dy, y}, {{"dx", "*R,N"}}, {}, softmax_gradient, in_place<0>()},
       {"FusedBiasDropoutAdd",
        {x, bias, {"residual", "*R,N?"}, ratio, seed},
        {y, optional("key", "1", abi::kInt64)},
        {{"stream", true, 0}},
-       dropout_add},
+       dropout_add,
+       in_place<0>()},
       {"FusedBiasDropoutAddGrad",
        {dy, bias, ratio, key},
        {optional("dx", "*R,N"), optional("dbias", "N?")},
        {},
-       dropout_add_gradient},
+       dropout_add_gradient,
+       in_place<0>()},
       {"FusedRotary", {heads, cos, sin}, {{"y", "B,S,H,D"}}, {}, rotary},
       {"FusedRotaryGrad", {{"dy", "B,S,H,D"}, cos, sin}, {{"dx", "B,S,H,D"}}, {}, rotary_gradient},
       {"FusedSwiGlu", {gate, up}, {{"y", "*R"}}, {}, swiglu},
-      {"FusedSwiGluGrad", {{"dy", "*R"}, gate, up}, {optional("dgate", "*R"), optional("dup", "*R")}, {}, swiglu_gradient},
+      {"FusedSwiGluGrad", {{"dy", "*R"}, gate, up}, {optional("dgate", "*R"), optional("dup", "*R")}, {}, swiglu_gradient, in_place<0>()},
       {"FusedColumnSum", {x}, {{"y", "N"}}, {}, column_sum},
   };
 }
