@@ -22,6 +22,8 @@ class Property(StrEnum):
     """Gradients are added to those of earlier runs."""
     OPTIMIZER = "optimizer"
     """The graph updates its weights itself."""
+    ORDERED = "ordered"
+    """Nodes overwrite what nodes in front of them read: it is right in the order of the graph alone."""
     CALIBRATED = "calibrated"
     """The ranges of its activations are known."""
     QUANTIZED = "quantized"

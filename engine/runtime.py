@@ -19,6 +19,7 @@ from fuseline.engine.errors import ModelError
 from fuseline.engine.files import INLINE_LIMIT, weight_bytes
 from fuseline.engine.model import Model
 from fuseline.engine.operators import libraries
+from fuseline.engine.properties import Property
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -53,6 +54,8 @@ def session(
         settings.intra_op_num_threads = threads
     for library in libraries():
         settings.register_custom_ops_library(str(library))
+    if isinstance(model, Model) and model.has(Property.ORDERED):
+        settings.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     if options is not None:
         options(settings)
     if isinstance(model, (str, Path)):

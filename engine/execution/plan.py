@@ -13,6 +13,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import ModelError
 from fuseline.engine.execution.weights import is_state
 from fuseline.engine.model import Model
+from fuseline.engine.properties import Property
 
 __all__ = ["Order", "Plan", "SessionOptions"]
 
@@ -77,6 +78,11 @@ class Plan:
             raise ModelError(
                 f"the weight {held!r} is inside the graph, where it cannot be trained or replaced",
                 hint="run the pass 'feed-parameters'",
+            )
+        if self.order == "runtime" and self.model.has(Property.ORDERED):
+            raise ModelError(
+                "the graph updates weights between the nodes that read them, and must run in its order",
+                hint="take optimize='none', or leave the pass 'release-early' out",
             )
         if self.order == "graph" and self.options.optimize != "none":
             raise ModelError(

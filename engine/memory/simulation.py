@@ -162,6 +162,8 @@ class Simulation:
 
     def _shared(self, position: int, node: ir.Node, value: ir.Value) -> _Buffer | None:
         """The memory that a result is put into: its operand's if it is a view, or a dying operand's."""
+        if value.is_graph_output():
+            return None  # the caller gets memory of its own
         source = self._liveness.storage.get(value)
         if source is not None:
             return self._owner.get(source)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import onnx
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.operators import record
 from fuseline.engine.rewriting.rewriter import Rewriter
 
-__all__ = ["keep_only"]
+__all__ = ["keep_only", "leave_out_unread"]
 
 
 def keep_only(model: Model, rewriter: Rewriter, outputs: Iterable[ir.Value]) -> None:
@@ -17,11 +19,26 @@ def keep_only(model: Model, rewriter: Rewriter, outputs: Iterable[ir.Value]) -> 
     kept = list(outputs)
     dropped = [v for v in model.graph.outputs if v not in kept]
     read = _read(model.graph)
+    used = [v for node in model.graph for v in node.outputs if v.uses()]
     model.graph.outputs[:] = kept
     _prune(model, rewriter, read)
     for value in dropped:
         if value.producer() is not None and not value.uses() and not value.is_graph_output():
             value.name = ""  # an optional output: its node has others, and can leave this one out
+    leave_out_unread(v for v in used if v.graph is model.graph)
+
+
+def leave_out_unread(values: Iterable[ir.Value]) -> None:
+    """Results that an operator may leave out and that nobody reads: they would take memory to the end."""
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    for value in values:
+        node, index = value.producer(), value.index()
+        operator = record(node) if node is not None else None
+        declared = operator.declared.outputs if operator is not None and operator.declared is not None else ()
+        if value.uses() or value.is_graph_output() or index is None or index >= len(declared):
+            continue
+        if declared[index].option == optional:
+            value.name = ""
 
 
 def _prune(model: Model, rewriter: Rewriter, read_before: set[ir.Value]) -> None:

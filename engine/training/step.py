@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from fuseline.engine.execution.plan import Plan
 from fuseline.engine.execution.seeds import seed_runtime
 from fuseline.engine.execution.state import State, as_array, initial
 from fuseline.engine.memory import Simulation, at_sizes
+from fuseline.engine.memory.planning import MemoryPlan, candidates, cheapest, parse_budget
 from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
@@ -61,6 +63,10 @@ class TrainingStep:
       memory, so every step copies it there and back.
     - `optimize`: how much of the graph ONNX Runtime may rewrite ("none", "basic", "extended", "all"). With
       native operators in it the graph runs as it is, in its own order, which is how memory is planned.
+    - `memory_budget`: "2GB", or a fraction of what the step takes without a plan, for batches up to the
+      shapes of `largest`. The cheapest plan that fits is taken (`memory_plan`); where none does, that is an
+      error here, before anything runs. Parameters, moments and the batch are not counted. A plan may update
+      parameters before all gradients are there, unless `settings.max_norm` asks for clipping.
     - `seed`: makes dropout reproducible; without one, each run draws its own.
     - `profile`: ONNX Runtime's profiler writes files that begin so; `end_profiling` gives the one of `run`.
     - `loss_scale` multiplies all gradients (1/accumulation steps, or a loss scale).
@@ -78,6 +84,8 @@ class TrainingStep:
         device: Device = "cpu",
         settings: OptimizerSettings | None = None,
         profile: str | None = None,
+        memory_budget: str | float | None = None,
+        largest: Mapping[str, Any] | None = None,
     ) -> None:
         if not model.has(Property.DIFFERENTIATED):
             raise FuselineError(
@@ -85,14 +93,20 @@ class TrainingStep:
             )
         if runtime == "stock":
             check_portable(model)
+        self.settings = settings or OptimizerSettings()
+        self.memory_plan: MemoryPlan | None = None
+        """The passes that keep the step within its budget, what they reach and what they cost."""
+        if memory_budget is not None:
+            self.memory_plan = self._within(model, memory_budget, largest)
+            model = self.memory_plan.model
         self.model = model
+        self._clips = any(v.name == names.MAX_NORM for v in model.graph.inputs)
         self._options: dict[str, Any] = {
             "optimize": optimize,
             "threads": threads,
             "providers": providers_for(device, model),
             "profile": profile,
         }
-        self.settings = settings or OptimizerSettings()
         self.optimizer = model.facts.training.optimizer
         self._updates = updates(model)
         self._state = self._allocate()
@@ -184,6 +198,12 @@ class TrainingStep:
                 raise FuselineError(
                     "apply=False would lose the gradients, since the graph does not accumulate them",
                     hint="put the pass 'accumulate-gradients' in front of 'insert-optimizer'",
+                )
+            if self.settings.max_norm > 0 and not self._clips:
+                raise FuselineError(
+                    "the step updates each parameter as soon as its gradient is there: it cannot clip by "
+                    "the norm of all",
+                    hint="leave out the pass 'release-early', or give max_norm along with the memory_budget",
                 )
             self.settings.write(self._state, self.optimizer, self.model.parameters)
             self._state.arrays[names.APPLY][:] = apply
@@ -288,6 +308,19 @@ class TrainingStep:
 
     # -- setting up
 
+    def _within(self, model: Model, budget: str | float, largest: Mapping[str, Any] | None) -> MemoryPlan:
+        """The cheapest plan, judged by the step that runs: without outputs that nobody asked for."""
+        if largest is None:
+            raise FuselineError("a memory_budget needs `largest`: a batch of the largest shapes")
+        wanted = {model.facts.training.loss, names.APPLIED, *updates(model)}
+        kept = tuple(str(v.name) for v in model.graph.outputs if v.name in wanted)
+        running = Pipeline.of(_keep_outputs(kept)).run(model).model
+        sizes = sizes_of(running, {name: tuple(value.shape) for name, value in largest.items()})
+        plans = candidates(running, sizes, clipping=self.settings.max_norm > 0)
+        chosen = cheapest(plans, parse_budget(budget, max(plan.peak for plan in plans)))
+        made = Pipeline.parse(chosen.passes).run(model).model if chosen.passes else model
+        return replace(chosen, model=made)
+
     def _allocate(self) -> State:
         state = State()
         graph = self.model.graph
@@ -337,8 +370,7 @@ class TrainingStep:
 
     def _runner(self, *first: str, keep: Sequence[str], targets: Mapping[str, str]) -> BoundRunner:
         passes: list[Pass] = [registry[name]() for name in first]
-        keep_outputs: Any = registry["keep-outputs"]
-        passes += [keep_outputs(names=tuple(keep)), registry["feed-parameters"]()]
+        passes += [_keep_outputs(tuple(keep)), registry["feed-parameters"]()]
         model = Pipeline.of(*passes).run(self.model).model
         return BoundRunner(Plan.of_step(model, targets=targets, **self._options), self._state)
 
@@ -346,6 +378,12 @@ class TrainingStep:
         drawn = seed if seed is not None else int(self._random.integers(2**31 - 1))
         seed_runtime(drawn)
         return np.array([drawn], np.int64)
+
+
+def _keep_outputs(kept: tuple[str, ...]) -> Pass:
+    keep_outputs: Any = registry["keep-outputs"]
+    made: Pass = keep_outputs(names=kept)
+    return made
 
 
 def _forward_outputs(model: Model) -> list[str]:

@@ -7,6 +7,7 @@ from fuseline.engine.memory.ordering import best_order
 from fuseline.engine.memory.sizes import at_sizes
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["OrderForMemory"]
@@ -21,6 +22,7 @@ class OrderForMemory(Pass):
     """
 
     name = "order-for-memory"
+    forbids = (Property.ORDERED,)
     sizes: tuple[str, ...] = ()
     """Symbolic dimensions at which to judge, such as batch=8; others count as 32."""
 

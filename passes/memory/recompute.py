@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import onnx
 import onnx_ir as ir
 
 from fuseline.engine.memory.options import sizes_for
@@ -13,9 +12,9 @@ from fuseline.engine.memory.recomputation import Choice, choose
 from fuseline.engine.memory.simulation import Simulation
 from fuseline.engine.memory.sizes import at_sizes
 from fuseline.engine.model import Model
-from fuseline.engine.operators import record
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.properties import Property
+from fuseline.engine.rewriting.pruning import leave_out_unread
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["Recompute"]
@@ -33,6 +32,7 @@ class Recompute(Pass):
     name = "recompute"
     phase = "post-gradient"
     requires = (Property.DIFFERENTIATED,)
+    forbids = (Property.ORDERED,)
     what: Literal["cheap", "layers"] = "cheap"
     sizes: tuple[str, ...] = ()
     """Symbolic dimensions at which to judge, such as batch=8; others count as 32."""
@@ -97,15 +97,7 @@ class _Copies:
         self._rewriter.insert(reader, [copy], replaces=[node])
 
     def leave_out_unread(self) -> None:
-        """What may be left out and is not read would take memory to the end of the run."""
-        for value in self._made.values():
-            producer, index = value.producer(), value.index()
-            operator = record(producer) if producer is not None else None
-            declared = operator.declared if operator is not None else None
-            if value.uses() or declared is None or index is None or index >= len(declared.outputs):
-                continue
-            if declared.outputs[index].option == onnx.defs.OpSchema.FormalParameterOption.Optional:
-                value.name = ""
+        leave_out_unread(self._made.values())
 
     def _operand(self, value: ir.Value | None, reader: ir.Node) -> ir.Value | None:
         if value is None or value.name not in self._choice.repeated:

@@ -14,7 +14,6 @@ from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
     from fuseline.engine.memory import Simulation
-    from fuseline.engine.model import Model
     from fuseline.engine.observer import Observer
 
 __all__ = ["plan_command"]
@@ -25,6 +24,9 @@ def plan_command(
     batch: Batch = None,
     seq: Seq = None,
     size: Sizes = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Name the cheapest plan that fits: 2GB, 500MB, or a fraction.")
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Write the live memory over the run as an .svg.")
     ] = None,
@@ -38,6 +40,7 @@ def plan_command(
     from fuseline.engine.memory import Simulation, at_sizes
     from fuseline.engine.memory.options import sizes_for
     from fuseline.engine.memory.picture import picture as draw
+    from fuseline.engine.memory.planning import candidates, cheapest, parse_budget
     from fuseline.engine.model import Model
     from fuseline.engine.outputs import check_output_file, check_output_folder
     from fuseline.kernels.records import register_records
@@ -50,40 +53,28 @@ def plan_command(
     loaded = Model.load(model)
     given = given_sizes(batch, seq, size)
     sizes = sizes_for(loaded, given)
-    plans = {"as it is": Simulation(at_sizes(loaded, sizes))}
-    for name, changed in _alternatives(loaded, given, dump):
-        plans[name] = Simulation(at_sizes(changed, sizes))
+    found = candidates(loaded, sizes, observers=lambda name: _dumping(dump, name))
+    plans = {plan.name: Simulation(at_sizes(plan.model, sizes)) for plan in found}
     if picture is not None:
         picture.write_text(draw(list(plans.items())), encoding="utf-8")
-    data = {"model": str(model), "sizes": sizes, "plans": {n: _described(p) for n, p in plans.items()}}
+    described = {
+        p.name: _described(plans[p.name]) | {"passes": p.passes, "extra_time": p.extra} for p in found
+    }
+    data: dict[str, Any] = {"model": str(model), "sizes": sizes, "plans": described}
+    if budget is not None:
+        data["budget"] = parse_budget(budget, plans["as it is"].peak)
+        data["chosen"] = cheapest(found, data["budget"]).name
     if as_json:
         print_json(data)
     else:
         _print(data, plans, picture)
 
 
-def _alternatives(model: Model, given: list[str], dump: Path | None) -> list[tuple[str, Model]]:
-    """What the memory passes would make of it, each behind the ones before."""
-    from fuseline.engine.pipeline import Pipeline
-    from fuseline.engine.properties import Property
-
-    at = f"sizes={'+'.join(given)}" if given else ""
-
-    def made(name: str, text: str, before: Model) -> tuple[str, Model]:
-        return name, Pipeline.parse(text).run(before, _dumping(dump, name)).model
-
-    found = [made("ordered", f"hoist-shapes,order-for-memory{{{at}}}", model)]
-    if model.has(Property.DIFFERENTIATED):
-        for what in ("cheap", "layers"):
-            options = ",".join(filter(None, [f"what={what}", at]))
-            found.append(made(f"recompute {what}", f"recompute{{{options}}}", found[0][1]))
-    return found
-
-
 def _dumping(folder: Path | None, name: str) -> list[Observer]:
     from fuseline.engine.observers import DumpDiffs
 
-    return [] if folder is None else [DumpDiffs(folder / name.replace(" ", "-"), title=f"memory: {name}")]
+    stem = name.replace(", ", "-").replace(" ", "-")
+    return [] if folder is None else [DumpDiffs(folder / stem, title=f"memory: {name}")]
 
 
 def _described(plan: Simulation) -> dict[str, Any]:
@@ -108,13 +99,16 @@ def _print(data: dict[str, Any], plans: dict[str, Simulation], picture: Path | N
 
     sizes = ", ".join(f"{name} {number}" for name, number in data["sizes"].items())
     console.print(f"one run at {sizes or 'fixed sizes'}; what the caller holds is not counted", markup=False)
-    table = Table("plan", "peak MB", "at node", "held mostly as", title="memory", title_justify="left")
+    table = Table("plan", "peak MB", "more time", "held mostly as", title="memory", title_justify="left")
     for name, row in data["plans"].items():
         mostly = ", ".join(
             f"{k} {v / 1e6:.1f}" for k, v in sorted(row["by_origin"].items(), key=lambda i: -i[1])[:3]
         )
-        table.add_row(name, f"{row['peak'] / 1e6:.1f}", row["at"] or "", mostly)
+        table.add_row(name, f"{row['peak'] / 1e6:.1f}", f"{row['extra_time']:.0%}", mostly)
     console.print(table)
+    if "chosen" in data:
+        passes = data["plans"][data["chosen"]]["passes"] or "no passes"
+        console.print(f"within {data['budget'] / 1e6:.1f} MB: {data['chosen']} ({passes})", markup=False)
     first = data["plans"]["as it is"]
     modules = Table("torch module", "MB at the peak", title="who holds it, as it is", title_justify="left")
     for module, held in list(first["by_module"].items())[:12]:
