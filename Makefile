@@ -108,6 +108,9 @@ bench-kernels: env  ## Every native kernel against ONNX Runtime, torch and the m
 bench-training: env  ## Training steps against torch eager, SDPA, torch.compile and stock ONNX Runtime
 	$(RUN) fuseline.tools.benchmarks.training
 
+bench-memory: env  ## Peak memory of training steps: our plans and torch's, each in a process of its own
+	$(RUN) fuseline.tools.benchmarks.memory $(OPTIONS)
+
 bench-fusions: $(VENV)/.rivals  ## Fusion counts against other optimisers; writes docs/fusions.md
 	$(RUN) fuseline.tools.benchmarks.fusions --table docs/fusions.md
 

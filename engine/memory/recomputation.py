@@ -17,7 +17,7 @@ import onnx_ir as ir
 from fuseline.engine.analysis import Costs
 from fuseline.engine.memory.origins import backward_nodes
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import read_by, subgraphs
+from fuseline.engine.nodes import is_op, read_by, subgraphs
 from fuseline.engine.operators import Trait, record
 from fuseline.engine.operators.costs import size_in_bytes
 
@@ -64,6 +64,8 @@ def _repeatable(node: ir.Node) -> bool:
     operator = record(node)
     if operator is None or operator.has(Trait.STATEFUL) or any(subgraphs(node)):
         return False
+    if is_op(node, "Shape", "Size"):
+        return False  # a few bytes, which would keep the value alive that they tell of
     if not operator.has(Trait.RANDOM):
         return True
     return operator.declared is not None and any(i.name == "seed" for i in operator.declared.inputs)

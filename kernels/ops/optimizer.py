@@ -49,7 +49,7 @@ def adamw(
     zero_gradients: int = 0,
     skip_nonfinite: int = 0,
     advance: int = 1,
-    first: int = 0,
+    first: int = -1,
 ) -> tuple[Array, ...]:
     """Changes ``step`` (with ``advance``) and the tensors in place, as the operator does."""
     count = len(tensors) // 4
@@ -62,13 +62,14 @@ def adamw(
         step += 1
         beta1, beta2, epsilon = (float(value) for value in hyper)
         for i, (p, g, m, v) in enumerate(zip(parameters, gradients, means, squares, strict=True)):
-            rate = _at(learning_rate, first + i)
+            rate = _at(learning_rate, max(first, 0) + i)
             scaled = g * np.float32(scale)
             m[...] = m * beta1 + (1 - beta1) * scaled
             v[...] = v * beta2 + (1 - beta2) * scaled * scaled
             root = np.sqrt(v) / np.sqrt(1 - beta2 ** step.item()) + epsilon
             p[...] = (
-                p * (1 - rate * _at(weight_decay, first + i)) - rate / (1 - beta1 ** step.item()) * m / root
+                p * (1 - rate * _at(weight_decay, max(first, 0) + i))
+                - rate / (1 - beta1 ** step.item()) * m / root
             )
         step -= 1 - advance
     if zero_gradients:
@@ -89,7 +90,7 @@ def sgd(
     zero_gradients: int = 0,
     skip_nonfinite: int = 0,
     advance: int = 1,
-    first: int = 0,
+    first: int = -1,
     nesterov: int = 0,
 ) -> tuple[Array, ...]:
     """Changes ``step`` (with ``advance``) and the tensors in place, as the operator does."""
@@ -104,12 +105,12 @@ def sgd(
     if applied:
         step += 1
         for i, (p, g) in enumerate(zip(lists[0], lists[1], strict=True)):
-            change = g * np.float32(scale) + p * _at(weight_decay, first + i)
+            change = g * np.float32(scale) + p * _at(weight_decay, max(first, 0) + i)
             if momentum:
                 buffer = lists[2][i]
                 buffer[...] = change if step.item() == 1 else buffer * momentum + change * (1 - dampening)
                 change = change + momentum * buffer if nesterov else buffer
-            p[...] = p - _at(learning_rate, first + i) * change
+            p[...] = p - _at(learning_rate, max(first, 0) + i) * change
         step -= 1 - advance
     if zero_gradients:
         for g in lists[1]:
@@ -117,7 +118,7 @@ def sgd(
     return np.array([applied]), np.array([norm], np.float32)
 
 
-_SWITCHES = {"zero_gradients": 0, "skip_nonfinite": 0, "advance": 1, "first": 0}
+_SWITCHES = {"zero_gradients": 0, "skip_nonfinite": 0, "advance": 1, "first": -1}
 
 OPTIMIZER_OPERATORS = (
     Operator(

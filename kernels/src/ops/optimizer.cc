@@ -1,7 +1,9 @@
 // FusedAdamW and FusedSgd: one node updates every parameter, in place. Where the parameters are spread over several
 // nodes, the last one alone counts the step (`advance`), and `first` is the place of a node's first parameter in the
-// rates.
+// rates (-1: the rates are its own).
 #include "optimizer.h"
+
+#include <algorithm>
 
 #include "op.h"
 #include "ops/all.h"
@@ -17,12 +19,11 @@ double double_at(const Tensor& tensor, size_t index) {
   return tensor.size() == 1 ? values[0] : values[index];
 }
 
-// Nodes that share the rates with others (`first` or no `advance`) take part of them.
+// Nodes that share the rates with others take part of them.
 void require_per_tensor(const Context& context, size_t place, size_t count, const char* name) {
   const int64_t size = context.input(place).size(), first = static_cast<int64_t>(context.attribute(kFirst));
-  const int64_t needed = first + static_cast<int64_t>(count);
-  const bool whole = first == 0 && context.attribute(kAdvance) != 0;
-  require(size == 1 || (whole ? size == needed : size >= needed),
+  const int64_t needed = std::max<int64_t>(first, 0) + static_cast<int64_t>(count);
+  require(size == 1 || (first < 0 ? size == needed : size >= needed),
           std::string(name) + " holds " + std::to_string(size) + " values; expected 1, or " +
               std::to_string(needed) + ", one per parameter");
 }
@@ -35,7 +36,7 @@ std::vector<Slot> read_slots(const Context& context, size_t kinds, int64_t step)
   const Tensor rate = context.input(kLearningRate), decay = context.input(kWeightDecay);
   require_per_tensor(context, kLearningRate, count, "learning_rate");
   require_per_tensor(context, kWeightDecay, count, "weight_decay");
-  const auto first = static_cast<size_t>(context.attribute(kFirst));
+  const auto first = static_cast<size_t>(std::max(context.attribute(kFirst), 0.0));
   std::vector<Slot> slots;
   for (size_t i = 0; i < count; ++i) {
     float* lists[4] = {};
@@ -110,7 +111,7 @@ std::vector<Port> inputs(const char* hyper) {
 Definitions optimizer_definitions() {
   const std::vector<Port> outputs = {{"applied", "1", abi::kBool}, optional("gradient_norm", "1")};
   const std::vector<Attribute> switches = {
-      {"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}, {"advance", true, 1}, {"first", true, 0}};
+      {"zero_gradients", true, 0}, {"skip_nonfinite", true, 0}, {"advance", true, 1}, {"first", true, -1}};
   std::vector<Attribute> with_nesterov = switches;
   with_nesterov.push_back({"nesterov", true, 0});
   return {
