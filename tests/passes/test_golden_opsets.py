@@ -28,6 +28,7 @@ def _model(case: Case, opset: int) -> Model | None:
     return model
 
 
+@pytest.mark.native
 @pytest.mark.parametrize("opset", OPSETS)
 def test_what_loads_before_loads_after(opset: int) -> None:
     tried = 0

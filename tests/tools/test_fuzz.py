@@ -163,6 +163,7 @@ def test_gradients_are_judged_by_torch() -> None:
     assert (verdict.status, verdict.blame) == ("wrong", "planted-fault")
 
 
+@pytest.mark.native
 def test_the_fusions_of_training_are_met() -> None:
     fired: set[str] = set()
     for index in range(11, 12 * 60, 12):
