@@ -29,6 +29,7 @@ __all__ = [
     "check_gradients",
     "compare",
     "compare_gradient",
+    "gradient_scale",
 ]
 
 Array = npt.NDArray[Any]
@@ -153,14 +154,19 @@ def check_gradients(plan: Plan, run: Callable[[dict[str, Array]], Mapping[str, A
 def compare_gradient(shape: str, name: str, expected: Tensor, actual: Array | None, largest: float) -> Check:
     """One gradient against torch's; `largest` is the largest element of all of torch's."""
     wanted = expected.to(torch.float64).numpy()
-    own = float(np.abs(wanted).max(initial=0.0))
-    floor = SMALL_GRADIENT if own > ZERO_GRADIENT * largest else CANCELLED_GRADIENT
-    scale = max(own, floor * largest, 1e-30)
+    scale = gradient_scale(expected, largest)
     # The graph leaves out parameters that the loss does not depend on.
     found = np.zeros_like(wanted) if actual is None else actual.astype(np.float64)
     difference = float(np.abs(wanted - found).max(initial=0.0)) / scale
     tolerance = GRADIENT_TOLERANCE.get(str(expected.dtype).removeprefix("torch."), 0.0)
     return Check(shape, name, difference if np.isfinite(difference) else float("inf"), tolerance)
+
+
+def gradient_scale(expected: Tensor, largest: float) -> float:
+    """What the differences from a gradient are divided by."""
+    own = float(expected.detach().abs().max()) if expected.numel() else 0.0
+    floor = SMALL_GRADIENT if own > ZERO_GRADIENT * largest else CANCELLED_GRADIENT
+    return max(own, floor * largest, 1e-30)
 
 
 def compare(shape: str, name: str, expected: Tensor, actual: Array) -> Check:

@@ -276,6 +276,19 @@ def test_a_wrong_gradient_is_found_before_training(
     assert "padded on the left" in warning
 
 
+def test_gradients_that_cancel_are_judged_by_their_rounding(folder: Path) -> None:
+    """Two equal rows with opposite labels: what is left of the gradients is mostly rounding."""
+    model = zoo.build("bert", num_hidden_layers=1, num_labels=2)
+    with torch.no_grad():
+        model.classifier.weight.mul_(1e-3)
+    row = {k: v[0] for k, v in zoo.batch(model, 1, 8).items()}
+    data = [{**row, "labels": torch.tensor(label)} for label in (0, 1)]
+    trainer = make(model, arguments(folder, max_steps=1), train_dataset=data, check=True, cache_dir="off")
+    trainer.train()
+    report = trainer.report()
+    assert (report.on_graph, report.in_torch) == (1, 0), report
+
+
 def test_the_check_is_made_once_and_kept(folder: Path) -> None:
     model = zoo.build("bert", num_hidden_layers=1, dropout=0.1)
     for start in range(2):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -20,13 +20,15 @@ from fuseline.engine.execution.direct import DirectRunner
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 from fuseline.exporters.patches import without_dropout
-from fuseline.exporters.verify import Check, compare, compare_gradient
+from fuseline.exporters.verify import Check, compare, compare_gradient, gradient_scale
 from fuseline.tools.trainer.items import IGNORE_INDEX, loss_of
 
 __all__ = ["check_against_torch", "padded"]
 
 _MASK = "attention_mask"
 _AS_IT_IS = "as it is"
+# Rounding of a sum of terms: a few units in the last place of float32.
+_LAST_BITS = 16 * 2.0**-23
 
 
 def padded(batch: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
@@ -74,18 +76,56 @@ def check_against_torch(
         results = runner({**feeds, LOSS_GRADIENT: torch.tensor(1.0)}, named, seed=0)
         rows.append(compare(how, "loss", loss, results["loss"].numpy()))
         wanted = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, expected, strict=True)]
-        largest = max((float(g.abs().max()) for g in wanted if g.numel()), default=0.0)
+        largest = _largest(wanted)
         found = gradients_of(trained, results)
         compared = [
             compare_gradient(how, p.name, g.detach(), f.numpy(), largest)
             for p, g, f in zip(trained, wanted, found, strict=True)
         ]
+        if not all(c.ok for c in compared):
+            with _untouched(model), without_dropout(model):
+                compared = _allow_for_rounding(compared, wanted, forward, tensors, parameters)
         wrong = [c for c in compared if not c.ok]
         rows += wrong or [max(compared, key=lambda c: c.difference)]
     bad = [row for row in rows if not row.ok]
     if bad:
         raise FuselineError(_message(bad), hint="check=False trains with the graph nevertheless")
     return [asdict(row) for row in rows]
+
+
+def _allow_for_rounding(
+    compared: list[Check],
+    wanted: list[Tensor],
+    forward: Callable[..., Any],
+    tensors: Mapping[str, Any],
+    parameters: list[Tensor],
+) -> list[Check]:
+    """The same with some last bits of what the rows' gradients are, where they cancel in their sum.
+
+    Two rows with opposite labels, and the gradient of the head's bias is a ten-thousandth of each row's: what
+    float32 keeps of it is mostly rounding, torch's as well. A wrong gradient is off by far more than that.
+    """
+    rows = max((v.shape[0] for v in tensors.values() if isinstance(v, Tensor) and v.dim()), default=0)
+    terms = [0.0] * len(parameters)
+    for row in range(rows):
+        alone = {
+            name: v[row : row + 1] if isinstance(v, Tensor) and v.dim() and v.shape[0] == rows else v
+            for name, v in tensors.items()
+        }
+        loss = _loss(forward, alone, required=False)
+        if loss is None:
+            return compared  # the model takes no single row
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        terms = [t + (0.0 if g is None else _largest([g])) for t, g in zip(terms, found, strict=True)]
+    largest = _largest(wanted)
+    return [
+        replace(check, tolerance=max(check.tolerance, _LAST_BITS * term / gradient_scale(gradient, largest)))
+        for check, term, gradient in zip(compared, terms, wanted, strict=True)
+    ]
+
+
+def _largest(gradients: list[Tensor]) -> float:
+    return max((float(g.detach().abs().max()) for g in gradients if g.numel()), default=0.0)
 
 
 def _loss(forward: Callable[..., Any], tensors: Mapping[str, Tensor], *, required: bool) -> Tensor | None:
