@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 import transformers
-from trainer_harness import PIPELINE, rows
+from trainer_harness import PIPELINE, arguments, make, rows
 
 from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Seq2SeqTrainer, Seq2SeqTrainingArguments
@@ -65,3 +67,25 @@ def test_generates_what_the_stock_trainer_generates(name: str, folder: Path) -> 
         np.testing.assert_array_equal(found, expected)
     assert trainer.bridge.counts["loss"] == 8
     assert trainer.bridge.counts["evaluate"] >= 6
+
+
+def test_an_inference_graph_needs_no_labels_and_generates(folder: Path) -> None:
+    model: Any = zoo.build("bart", encoder_layers=1, decoder_layers=1)
+    args = arguments(folder, max_steps=1)
+    trainer = make(model, args, train_dataset=rows(model, 8), cache_dir="off")
+    trainer.train()
+    session = onnxruntime.InferenceSession(trainer.save_onnx(folder / "model.onnx"))
+    assert {i.name for i in session.get_inputs()} == {"input_ids", "attention_mask", "decoder_input_ids"}
+    batch = zoo.batch(model, 2, 8, seed=5)
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    with trainer.bridge.detached():
+        expected = model.eval().generate(
+            **source, max_new_tokens=4, min_new_tokens=4, do_sample=False, num_beams=1
+        )
+    written = expected[:, :1]
+    feeds = {name: tensor.numpy() for name, tensor in source.items()}
+    for _ in range(4):
+        scores = session.run(["logits"], {**feeds, "decoder_input_ids": written.numpy()})[0][:, -1]
+        scores[:, model.generation_config.eos_token_id] = -np.inf  # as `min_new_tokens` has it
+        written = torch.cat([written, torch.from_numpy(scores.argmax(-1))[:, None]], dim=1)
+    assert torch.equal(written, expected)

@@ -139,7 +139,14 @@ class Compiler:
         self.settings.cache.store(digest({"model": self.key(model, form), "variant": "check"}), [graph])
 
     def inference(self, model: nn.Module, form: Form) -> Model:
-        """The evaluation graph without a loss, the module's weights in it."""
+        """The evaluation graph without a loss, the module's weights in it.
+
+        A decoder that reads the labels in training gets `decoder_input_ids` of its own, so that it generates.
+        """
+        encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+        if encodes and form.task is not None and not self.settings.aware:
+            with without_checkpointing(model), in_float32(model):
+                return export(model, task=form.task)
         exported = self._export(model, form, self.key(model, form))
         if low_precision(model):  # otherwise the module's memory is the graph's
             fed = Pipeline.parse("feed-parameters").run(exported).model
