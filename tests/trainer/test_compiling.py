@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainer_harness import arguments, assert_same, both, make, rows
+from trainer_harness import arguments, assert_same, both, loss_runner, make, rows
 
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.pipeline import Pipeline
@@ -36,7 +36,7 @@ def test_ready_pipelines_train_alike(pipeline: str, folder: Path) -> None:
     ours = {"pipeline": pipeline, "cache_dir": "off"}
     stock, mine = both(model, arguments(folder, max_steps=4), rows(model, 16), ours=ours)
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)
-    native = [n.op_type for n in mine.trainer.bridge._ready("loss")[0].model.nodes() if "Fused" in n.op_type]
+    native = [n.op_type for n in loss_runner(mine.trainer).model.nodes() if "Fused" in n.op_type]
     assert ("FusedLayerNorm" in native) == (pipeline == "training")
 
 

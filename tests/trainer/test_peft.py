@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from trainer_harness import PIPELINE, arguments, assert_same, rows, train
+from trainer_harness import PIPELINE, arguments, assert_same, loss_runner, rows, train
 
 from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
@@ -31,7 +31,7 @@ def test_lora_follows_the_stock_trainer(folder: Path) -> None:
     mine = train(Trainer, copy.deepcopy(model), args, data, fallback="error", pipeline=PIPELINE)
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)
     trainer = mine.trainer
-    gradients = [o for o in trainer.bridge._ready("loss")[0].outputs if o.endswith("_grad")]
+    gradients = [o for o in loss_runner(trainer).outputs if o.endswith("_grad")]
     assert gradients
     assert all("lora" in g or "modules_to_save" in g for g in gradients)
     trainer.save_model(str(folder / "adapter"))

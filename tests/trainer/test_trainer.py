@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 import torch
 import transformers
-from trainer_harness import PIPELINE, Rows, arguments, assert_same, both, make, rows, train
+from trainer_harness import PIPELINE, Rows, arguments, assert_same, both, loss_runner, make, rows, train
 
 from fuseline.engine import runtime
 from fuseline.engine.files import load
@@ -79,7 +79,7 @@ def test_frozen_layers_get_no_gradient(folder: Path) -> None:
         parameter.requires_grad_(False)
     stock, mine = both(model, arguments(folder, max_steps=6), rows(model, 20))
     assert_same(stock, mine, relative=1e-4, absolute=1e-4)
-    outputs = mine.trainer.bridge._ready("loss")[0].outputs
+    outputs = loss_runner(mine.trainer).outputs
     assert not [o for o in outputs if o.startswith("bert.embeddings") and o.endswith("_grad")]
 
 
