@@ -114,8 +114,9 @@ def _gather(c: Call) -> Tensor:
 def _gemm(c: Call) -> Tensor:
     a = c[0].T if c.get("transA", 0) else c[0]
     b = c[1].T if c.get("transB", 0) else c[1]
-    made = c.get("alpha", 1.0) * (a @ b)
-    return made + c.get("beta", 1.0) * c[2] if c.has(2) else made
+    alpha, beta = float(c.get("alpha", 1.0)), float(c.get("beta", 1.0))
+    made = (a @ b) * alpha
+    return made + c[2] * beta if c.has(2) else made
 
 
 def _layer_norm(c: Call) -> Tensor:
