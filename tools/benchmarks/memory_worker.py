@@ -19,8 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from fuseline.engine.execution.plan import SessionOptions
 from fuseline.engine.memory import symbols
+from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.runtime import session
 from fuseline.engine.training.step import TrainingStep
 from fuseline.exporters import export
 from fuseline.kernels.allocations import counted
@@ -33,6 +36,12 @@ __all__ = ["main"]
 _THREADS = 2
 
 Step = Callable[[dict[str, Any]], object]
+
+
+def without_arena() -> None:
+    """Make the first session one without an arena: the training build's sessions all use the first one's."""
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[N] x) => (float[N] y) { y = Relu(x) }'
+    session(Model.from_text(text), options=lambda settings: SessionOptions().apply(settings, "graph"))
 
 
 def ours(case: TrainingCase, contender: str) -> TrainingStep:
@@ -122,6 +131,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(_THREADS)
+    without_arena()
     case = replace(MEMORY_CASES[options.case], batch=options.batch)
     chosen = options.contender
     found = changing(case, chosen, options.lengths) if options.lengths else measure(case, chosen)
