@@ -84,7 +84,7 @@ def operators() -> str:
     foreign = sorted((r for r in records() if r.domain != DOMAIN), key=lambda r: (r.domain, r.name))
     for domain in dict.fromkeys(r.domain for r in foreign):
         parts.append(f"\n## {domain or 'ai.onnx'}\n")
-        parts.append("| operator | traits | gradient | 8 bits |\n|---|---|---|---|")
+        parts.append("| operator | traits | gradient | quantized |\n|---|---|---|---|")
         parts += [_record(r) for r in foreign if r.domain == domain]
     return "\n".join(parts) + "\n"
 

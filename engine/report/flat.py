@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo, Snapshot
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 
-__all__ = ["SEPARATOR", "FlatNode", "flatten", "initializers", "interface"]
+__all__ = ["SEPARATOR", "FlatNode", "flatten", "graphs", "initializers", "interface"]
 
 SEPARATOR = "\u001f"
 """Between the parts of a container's path; no exporter writes it into a name."""
@@ -37,7 +37,7 @@ def flatten(snapshot: Snapshot) -> list[FlatNode]:
 def initializers(snapshot: Snapshot) -> dict[str, ir.TensorProtocol | None]:
     """The weights and constants of all graphs by name; names are unique within a model's scopes."""
     found: dict[str, ir.TensorProtocol | None] = {}
-    for graph in _graphs(snapshot):
+    for graph in graphs(snapshot):
         found.update(graph.initializers)
     return found
 
@@ -46,7 +46,8 @@ def interface(snapshot: Snapshot) -> dict[str, Mapping[str, str]]:
     return {"inputs": snapshot.graph.inputs, "outputs": snapshot.graph.outputs}
 
 
-def _graphs(snapshot: Snapshot) -> Iterator[GraphInfo]:
+def graphs(snapshot: Snapshot) -> Iterator[GraphInfo]:
+    """All graphs of the model."""
     pending = [snapshot.graph, *snapshot.functions.values()]
     while pending:
         graph = pending.pop()

@@ -9,8 +9,8 @@ from typing import Any
 import networkx as nx
 
 from fuseline.engine.diff.snapshot import NodeInfo, Snapshot
-from fuseline.engine.graph_text import attribute_text
-from fuseline.engine.report.flat import flatten, initializers
+from fuseline.engine.graph_text import attribute_text, scalars
+from fuseline.engine.report.flat import flatten, graphs
 from fuseline.engine.report.layering import place
 from fuseline.engine.rewriting.rewriter import Rewrite
 
@@ -68,7 +68,7 @@ class _Side:
     def __init__(self, snapshot: Snapshot, numbers: Mapping[int, int]) -> None:
         self._by_name = {n.info.name: n.info for n in flatten(snapshot)}
         self._numbers = numbers
-        self._weights = initializers(snapshot)
+        self._scalars = scalars(*graphs(snapshot))
 
     def nodes(self, names: Sequence[str]) -> list[NodeInfo]:
         return [self._by_name[name] for name in names if name in self._by_name]
@@ -85,10 +85,9 @@ class _Side:
                 counts[node.op] = counts.get(node.op, 0) + 1
             return _Drawing(tuple(sorted(counts.items())), {"counts": counts})
         # A constant stands for its number in the node that reads it; where it is all there is, it is drawn.
-        ordered = _in_order([n for n in nodes if n.op != "Constant"] or nodes)
-        return self._picture(ordered, {o: n for n in nodes if n.op == "Constant" for o in n.outputs})
+        return self._picture(_in_order([n for n in nodes if n.op != "Constant"] or nodes))
 
-    def _picture(self, nodes: Sequence[NodeInfo], constants: Mapping[str, NodeInfo]) -> _Drawing:
+    def _picture(self, nodes: Sequence[NodeInfo]) -> _Drawing:
         maker = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
         letters: dict[str, str] = {}
         rows, edges = [], []
@@ -99,7 +98,7 @@ class _Side:
                     edges.append((maker[name], index))
                     operands.append(f"#{maker[name]}")
                 elif name:
-                    operands.append(self._outside(name, constants, letters))
+                    operands.append(self._outside(name, letters))
                 else:
                     operands.append("_")
             attributes = {k: attribute_text(v) for k, v in node.attributes.items()}
@@ -114,15 +113,10 @@ class _Side:
         }
         return _Drawing(tuple(rows), picture)
 
-    def _outside(self, name: str, constants: Mapping[str, NodeInfo], letters: dict[str, str]) -> str:
+    def _outside(self, name: str, letters: dict[str, str]) -> str:
         """A number stands for itself; any other value from outside is called a, b, c … as it appears."""
-        held: Any = None
-        if name in constants:
-            held = next(iter(constants[name].attributes.values()), None)
-        elif name in self._weights:
-            held = self._weights[name]
-        if held is not None and getattr(held, "size", 0) == 1:
-            return attribute_text(held).partition("{")[2].rstrip("}") or attribute_text(held)
+        if name in self._scalars:
+            return self._scalars[name]
         number = len(letters)
         return letters.setdefault(name, _LETTERS[number % 26] + ("" if number < 26 else str(number // 26)))
 

@@ -84,6 +84,15 @@ def test_equal_rewrites_are_drawn_once(tmp_path: Path) -> None:
     assert [n["op"] for n in group["after"]["nodes"]] == ["com.microsoft.Gelu"]
 
 
+def test_a_constant_node_is_a_number_too(tmp_path: Path) -> None:
+    numbers = {"r": 1.4142135, "one": 1.0, "half": 0.5}
+    constants = " ".join(f"{name} = Constant<value_float = {n}>()" for name, n in numbers.items())
+    header, _, body = GELUS.partition("<float r = {1.4142135}, float one = {1.0}, float half = {0.5}> {")
+    data, _ = run(f"{header}{{ {constants} {body}", "fuse-gelu", tmp_path)
+    (group,) = data["passes"][0]["rewrites"]
+    assert group["before"]["nodes"][2]["operands"] == ["#1", "1"]
+
+
 def test_a_survivor_keeps_its_number(tmp_path: Path) -> None:
     data, _ = run(GELUS, "fuse-gelu,eliminate-identity", tmp_path)
     gelus = [{n: v for n, v in rebuilt(data, p).items() if "Gelu" in v[1]} for p in (1, 2)]
