@@ -29,6 +29,7 @@ EXTERNAL_THRESHOLD = 1024
 
 
 def load(path: str | os.PathLike[str]) -> Model:
+    """Read an .onnx file and check it; weights in external files stay there until something needs them."""
     from fuseline.engine.model import Model
     from fuseline.engine.validation import validate
 

@@ -63,7 +63,7 @@ def _inputs(path: Path) -> None:
 
 
 def _torch_model() -> Any:
-    return zoo.build("bert")
+    return zoo.build("bert", attention="sdpa")
 
 
 def _batch() -> dict[str, Any]:

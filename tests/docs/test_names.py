@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import typer
 from documents import ROOT, blocks, documents, file_name, make_targets
 
+import fuseline
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.exporters.families.registry import ENTRY_POINT_GROUP
 from fuseline.tools.main import app
@@ -103,3 +105,14 @@ def test_names(path: Path) -> None:
 )
 def test_what_does_not_exist_is_found(code: str) -> None:
     assert _missing(code)
+
+
+def test_public_names_say_what_they_are() -> None:
+    assert not [name for name in fuseline.__all__ if not inspect.getdoc(getattr(fuseline, name))]
+
+
+def test_every_option_of_the_trainer_has_its_row() -> None:
+    page = (ROOT / "docs" / "trainer.md").read_text()
+    rows = set(re.findall(r"(?m)^\| `(\w+)=", page))
+    parameters = inspect.signature(fuseline.Trainer.__init__).parameters.values()
+    assert rows == {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
