@@ -32,7 +32,7 @@ from sybil.parsers.abstract.doctest import DocTestStringParser
 from sybil.parsers.markdown import SkipParser
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
-__all__ = ["ROOT", "SHOWN", "blocks", "documents", "file_name", "make_targets", "parse"]
+__all__ = ["ROOT", "SHOWN", "blocks", "documents", "file_name", "make_targets", "parse", "run_command"]
 
 ROOT = Path(__file__).parents[2]
 SHOWN = ("text", "jsonc", "{toctree}")
@@ -109,13 +109,13 @@ def _write(example: Example) -> None:
 def _run_commands(example: Example) -> None:
     for command in _joined(example.parsed).splitlines():
         if command.strip() and not command.startswith("#"):
-            _run(command)
+            run_command(command)
 
 
 def _run_transcript(example: Example) -> None:
     for part in re.split(r"(?m)^\$ ", _joined(example.parsed))[1:]:
         command, _, expected = part.partition("\n")
-        printed = _run(command)
+        printed = run_command(command)
         wanted = "\n".join(line.rstrip() for line in expected.splitlines()).strip() + "\n"
         if not doctest.OutputChecker().check_output(wanted, printed, _FLAGS):
             raise AssertionError(f"{command}\nprinted\n{printed}\nand not\n{wanted}")
@@ -125,7 +125,7 @@ def _joined(text: str) -> str:
     return re.sub(r"\\\n\s*", "", text)
 
 
-def _run(command: str) -> str:
+def run_command(command: str) -> str:
     """What a command prints, the exit code being the one it states."""
     words = shlex.split(command, comments=True)
     if words[0] in _BY_WORDS:
