@@ -20,9 +20,13 @@ def kebab(name: str) -> str:
     return name.replace("_", "-")
 
 
-@functools.cache
 def field_types(owner: type[Any]) -> dict[str, Any]:
     """Option name (as a Python identifier) → type."""
+    return _field_types(typing.cast(typing.Hashable, owner))
+
+
+@functools.cache
+def _field_types(owner: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(owner)
     return {f.name: hints[f.name] for f in dataclasses.fields(owner)}
 

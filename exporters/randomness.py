@@ -58,7 +58,8 @@ def _noisy(module: Any, given: Any, output: Tensor) -> Tensor:
     if not module.training:
         return output
     bound = module.neftune_noise_alpha / torch.sqrt(torch.ones_like(output[0]).sum())
-    return output + bound * (2 * _uniform(output.shape) - 1)
+    noisy: Tensor = output + bound * (2 * _uniform(output.shape) - 1)
+    return noisy
 
 
 def _unless_generated(original: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
