@@ -30,7 +30,8 @@ class Side:
     def __init__(self, python: str) -> None:
         worker = Path(__file__).with_name("against_worker.py")
         self._process = subprocess.Popen(
-            [python, str(worker)],
+            # Without the worker's folder on the path: transformers would take `kernels` there for a library.
+            [python, "-P", str(worker)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
