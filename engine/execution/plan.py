@@ -32,6 +32,8 @@ class SessionOptions:
     memory_pattern: bool = True
     #: The beginning of the names of what the profiler writes; None: nothing is profiled.
     profile: str | None = None
+    #: Keeps what is given back for later nodes and runs; the system's allocator hands large blocks back.
+    arena: bool = True
 
     @property
     def optimized_graph(self) -> Path:
@@ -41,9 +43,9 @@ class SessionOptions:
     def apply(self, settings: Any, order: Order) -> None:
         """Write what is no argument of `runtime.session` into ONNX Runtime's own options.
 
-        A graph in its own order gets its memory as the simulation says: taken when a node runs, given back
-        after the last reader. The arena would keep half as much again, and reuse by the runtime's own plan
-        would hold buffers longer than their values.
+        A graph in its own order takes memory as the simulation says: when a node runs, until after the last
+        reader. Reuse by the runtime's own plan would hold buffers longer than their values. An arena holds
+        half as much again, but without one every large value costs page faults.
         """
         settings.enable_mem_pattern = self.memory_pattern and order == "runtime"
         if self.profile is not None:
@@ -56,7 +58,7 @@ class SessionOptions:
             import onnxruntime as ort
 
             settings.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-            settings.enable_cpu_mem_arena = False
+            settings.enable_cpu_mem_arena = self.arena
             settings.enable_mem_reuse = False
 
 
@@ -98,6 +100,7 @@ class Plan:
         threads: int | None = None,
         providers: tuple[str, ...] = ("CPUExecutionProvider",),
         profile: str | None = None,
+        arena: bool = True,
         targets: Mapping[str, str] | None = None,
     ) -> Plan:
         """The plan of a training step, or of a part of one: in the order of the graph.
@@ -108,7 +111,9 @@ class Plan:
         native = any(node.domain not in ("", "ai.onnx", "com.microsoft") for node in model.graph)
         level = optimize or ("none" if native else "all")
         # Batches differ in shape, so that planning memory by shape would only hold it.
-        options = SessionOptions(level, threads, providers, memory_pattern=False, profile=profile)
+        options = SessionOptions(
+            level, threads, providers, memory_pattern=False, profile=profile, arena=arena
+        )
         return cls(model, options, "graph" if level == "none" else "runtime", targets or {})
 
     def key(self) -> str:

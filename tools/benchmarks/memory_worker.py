@@ -52,7 +52,8 @@ def ours(case: TrainingCase, contender: str) -> TrainingStep:
     known = {"batch": case.batch, "sequence": case.tokens}
     at = "+".join(f"{name}={known[name]}" for name in symbols(made) if name in known)
     passes = OURS[contender].replace("AT", at)
-    return TrainingStep(Pipeline.parse(passes).run(made).model if passes else made, threads=_THREADS)
+    planned = Pipeline.parse(passes).run(made).model if passes else made
+    return TrainingStep(planned, threads=_THREADS, arena=False)
 
 
 def torch_step(case: TrainingCase, contender: str) -> Step:

@@ -122,7 +122,7 @@ rng = np.random.default_rng(0)
 batch = {"x": rng.normal(size=(4096, 16)).astype(np.float32), "labels": rng.integers(0, 16, 4096)}
 found = {}
 for path in sys.argv[1:]:
-    step = TrainingStep(Model.load(path), threads=1)
+    step = TrainingStep(Model.load(path), threads=1, arena=False)
     for seed in range(2):
         step.run(batch, seed=seed)
     with counted() as allocations:
