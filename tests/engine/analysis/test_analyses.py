@@ -69,7 +69,7 @@ def test_a_view_shares_memory_and_keeps_it_alive() -> None:
 
 def test_usage_and_overwriting() -> None:
     model = Model.from_text(
-        HEAD + "g (float[4] x) => (float[4] y) <float[4] a, float[4] b> { a = Neg(x) b = Exp(a) y = Abs(b) }"
+        HEAD + "g (float[4] x) => (float[4] y) <float[4] a, float[4] b> { a = Neg(x) b = Tanh(a) y = Abs(b) }"
     )
     liveness = Liveness(model)
     nodes = list(model.graph)

@@ -21,6 +21,7 @@ ALLOWED = {
     "engine/patterns/pattern.py": "what a pattern may reach through unless it says otherwise",
     "engine/parameter_steps.py": "classes of its own that are called like operators",
     "passes/cleanup/eliminate_noop_arithmetic.py": _SUBJECT,
+    "passes/cleanup/eliminate_zero_state.py": "what leaves zeros zeros on their way to a state",
     "passes/cleanup/merge_reshapes.py": _SUBJECT,
     "passes/fusion/collapse_mask_gather.py": _SUBJECT,
     "passes/fusion/fuse_conv_activation.py": _SUBJECT,
@@ -34,6 +35,7 @@ ALLOWED = {
     "passes/training/decompose_activations.py": _SUBJECT,
     "passes/training/decompose_normalization.py": _SUBJECT,
     "passes/training/decompose_reductions.py": _SUBJECT,
+    "passes/training/expand_broadcast.py": _SUBJECT,
     "passes/training/expand_where.py": _SUBJECT,
 }
 FOLDERS = ("engine", "kernels", "exporters", "passes")
