@@ -32,7 +32,7 @@ class Page:
     def script(self, text: str, *arguments: Any) -> Any:
         return self.driver.execute_script(text, *arguments)
 
-    def until(self, condition: Callable[[], Any], seconds: float = 10.0) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         end = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < end, "the page did not come to it"

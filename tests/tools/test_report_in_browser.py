@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from browser import Page
 
 from fuseline.engine.model import Model
 from fuseline.engine.observers import DumpDiffs, Verify
@@ -17,28 +15,6 @@ from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>\n'
 LAYERS = 8
-
-
-def _helpers() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("browser", Path(__file__).with_name("browser.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-browser = _helpers()
-
-
-@pytest.fixture(scope="module")
-def desktop() -> Iterator[browser.Page]:
-    yield from browser.open_browser(1280, 860)
-
-
-@pytest.fixture(scope="module")
-def phone() -> Iterator[browser.Page]:
-    yield from browser.open_browser(390, 844)
 
 
 def layered() -> Model:
@@ -73,7 +49,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
-def test_timeline_and_rewrites(desktop: browser.Page, dump: Path) -> None:
+def test_timeline_and_rewrites(desktop: Page, dump: Path) -> None:
     desktop.open(dump)
     names = desktop.visible("#timeline button[data-pass] b")
     assert [n.split()[-1] for n in names] == ["fuse-gelu", "eliminate-identity", "remove-unused"]
@@ -86,7 +62,7 @@ def test_timeline_and_rewrites(desktop: browser.Page, dump: Path) -> None:
     assert desktop.errors() == []
 
 
-def test_modules_expand_and_collapse(desktop: browser.Page, dump: Path) -> None:
+def test_modules_expand_and_collapse(desktop: Page, dump: Path) -> None:
     desktop.open(dump, "#pass=2&panel=graph")
     desktop.until(lambda: any(b.startswith(f"module encoder.layer, ×{LAYERS}") for b in desktop.boxes()))
     desktop.click_box("module encoder.layer")
@@ -103,7 +79,7 @@ def test_modules_expand_and_collapse(desktop: browser.Page, dump: Path) -> None:
     desktop.until(lambda: len(desktop.boxes()) == 1)
 
 
-def test_stepping_through_places(desktop: browser.Page, dump: Path) -> None:
+def test_stepping_through_places(desktop: Page, dump: Path) -> None:
     desktop.open(dump, "#pass=2")
     seen = []
     for _ in range(LAYERS):
@@ -114,7 +90,7 @@ def test_stepping_through_places(desktop: browser.Page, dump: Path) -> None:
     assert seen == [f"encoder.layer.{i}.activation" for i in range(LAYERS)]
 
 
-def test_history_of_a_node(desktop: browser.Page, dump: Path) -> None:
+def test_history_of_a_node(desktop: Page, dump: Path) -> None:
     desktop.open(dump, "#to=0&from=0&panel=graph&mode=after")
     desktop.script("document.getElementById('search').focus()")
     desktop.type("Erf")
@@ -130,7 +106,7 @@ def test_history_of_a_node(desktop: browser.Page, dump: Path) -> None:
     assert desktop.visible("#where")[0].startswith("1 of")
 
 
-def test_slider_and_comparison_of_any_two(desktop: browser.Page, dump: Path) -> None:
+def test_slider_and_comparison_of_any_two(desktop: Page, dump: Path) -> None:
     desktop.open(dump, "#panel=graph&mode=split&from=0&to=2")
     desktop.until(lambda: desktop.boxes("left") and desktop.boxes("right"))
     assert desktop.visible("figcaption")[0] == "as it came"
@@ -143,7 +119,7 @@ def test_slider_and_comparison_of_any_two(desktop: browser.Page, dump: Path) -> 
     desktop.until(lambda: [w.get_attribute("transform") for w in worlds] == [expected, expected])
 
 
-def test_a_link_can_be_shared(desktop: browser.Page, dump: Path) -> None:
+def test_a_link_can_be_shared(desktop: Page, dump: Path) -> None:
     desktop.open(dump, "#pass=2&node=fuse-gelu/Gelu")
     desktop.until(lambda: desktop.visible("#inspector h2") == ["com.microsoft.Gelu"])
     assert "node=fuse-gelu" in desktop.script("return location.hash")
@@ -160,7 +136,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
-def test_odd_models(desktop: browser.Page, tmp_path: Path, text: str) -> None:
+def test_odd_models(desktop: Page, tmp_path: Path, text: str) -> None:
     model = Model.from_text(f"{HEADER}{text}")
     for node, name in zip(model.nodes(), ("quote'\"s", "new\nline/<b>", "ünïcødé 🎉\u202e"), strict=False):
         node.name = name
@@ -173,7 +149,7 @@ def test_odd_models(desktop: browser.Page, tmp_path: Path, text: str) -> None:
     assert desktop.errors() == []
 
 
-def test_names_are_text(desktop: browser.Page, tmp_path: Path) -> None:
+def test_names_are_text(desktop: Page, tmp_path: Path) -> None:
     model = layered()
     node = next(iter(model.graph))
     node.name = "<script>alert(1)</script>"
@@ -186,7 +162,7 @@ def test_names_are_text(desktop: browser.Page, tmp_path: Path) -> None:
     assert desktop.errors() == []
 
 
-def test_two_files(desktop: browser.Page, tmp_path: Path) -> None:
+def test_two_files(desktop: Page, tmp_path: Path) -> None:
     before = layered()
     after = Pipeline.parse("fuse-gelu").run(before).model
     write_page(report_of_diff(before, after, "a → b"), tmp_path / "d.html")
@@ -196,7 +172,7 @@ def test_two_files(desktop: browser.Page, tmp_path: Path) -> None:
     desktop.until(lambda: sum(b.endswith("added") for b in desktop.boxes()) == LAYERS)
 
 
-def test_a_phone(phone: browser.Page, dump: Path) -> None:
+def test_a_phone(phone: Page, dump: Path) -> None:
     phone.open(dump)
     width = phone.script("return document.documentElement.scrollWidth")
     assert width <= 390, "nothing sticks out to the side"
@@ -208,7 +184,7 @@ def test_a_phone(phone: browser.Page, dump: Path) -> None:
     assert phone.visible("#inspector h2")
 
 
-def test_six_thousand_nodes(desktop: browser.Page, tmp_path: Path) -> None:
+def test_six_thousand_nodes(desktop: Page, tmp_path: Path) -> None:
     cell = "a{0} = Mul(v{0}, w) b{0} = Add(a{0}, x) c{0} = Tanh(b{0}) d{0} = Identity(c{0})"
     cell += " v{1} = Add(d{0}, a{0})"
     body = " ".join(cell.format(i, i + 1) for i in range(1200))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from browser import Page
 
 from fuseline.engine.observers import DumpDiffs, Verify
 from fuseline.engine.pipeline import Pipeline
@@ -16,25 +14,8 @@ from fuseline.tools.campaigns import zoo
 from fuseline.tools.quantizer import quantize
 
 
-def _helpers() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("browser", Path(__file__).with_name("browser.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-browser = _helpers()
-
-
 @pytest.fixture(scope="module")
-def desktop() -> Iterator[browser.Page]:
-    yield from browser.open_browser(1280, 860)
-
-
-@pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory, desktop: browser.Page) -> Path:
+def training(tmp_path_factory: pytest.TempPathFactory, desktop: Page) -> Path:
     """Behind the browser, so that nothing is exported where there is none."""
     folder = tmp_path_factory.mktemp("training")
     model = export(zoo.build("bert", attention="eager"), train=True, check=False)
@@ -45,21 +26,21 @@ def training(tmp_path_factory: pytest.TempPathFactory, desktop: browser.Page) ->
 
 
 @pytest.fixture(scope="module")
-def quantization(tmp_path_factory: pytest.TempPathFactory, desktop: browser.Page) -> Path:
+def quantization(tmp_path_factory: pytest.TempPathFactory, desktop: Page) -> Path:
     folder = tmp_path_factory.mktemp("quantization")
     model = export(zoo.build("bert", attention="eager").eval(), check=False)
     quantize(model, folder / "q.onnx", {"mode": "dynamic"}, dump=folder / "dump")
     return folder / "dump" / "report.html"
 
 
-def _search(page: browser.Page, text: str) -> None:
+def _search(page: Page, text: str) -> None:
     page.script("document.getElementById('search').focus(); document.getElementById('search').value = ''")
     page.type(text)
     page.until(lambda: page.visible("#hits li"))
     page.type("\ue007")
 
 
-def test_a_training_run(desktop: browser.Page, training: Path) -> None:
+def test_a_training_run(desktop: Page, training: Path) -> None:
     desktop.open(training)
     names = [n.split()[-1] for n in desktop.visible("#timeline button[data-pass] b")]
     assert "differentiate" in names
@@ -83,7 +64,7 @@ def test_a_training_run(desktop: browser.Page, training: Path) -> None:
     assert desktop.errors() == []
 
 
-def test_the_keys(desktop: browser.Page, training: Path) -> None:
+def test_the_keys(desktop: Page, training: Path) -> None:
     desktop.open(training)
     first = desktop.visible("#timeline [aria-current] b")
     desktop.type("j")
@@ -101,7 +82,7 @@ def test_the_keys(desktop: browser.Page, training: Path) -> None:
 
 
 @pytest.mark.parametrize("overlay", ["cost", "memory", "difference"])
-def test_overlays(desktop: browser.Page, training: Path, overlay: str) -> None:
+def test_overlays(desktop: Page, training: Path, overlay: str) -> None:
     desktop.open(training, f"#panel=graph&mode=after&colour={overlay}")
     assert desktop.script("return document.getElementById('overlay').value") == overlay
     told = desktop.visible("#legend")[0]
@@ -114,7 +95,7 @@ def test_overlays(desktop: browser.Page, training: Path, overlay: str) -> None:
         desktop.until(lambda: desktop.script(tinted))
 
 
-def test_the_history_of_a_value(desktop: browser.Page, training: Path) -> None:
+def test_the_history_of_a_value(desktop: Page, training: Path) -> None:
     desktop.open(training, "#from=0&to=0&panel=graph&mode=after")
     _search(desktop, "Gather")
     desktop.until(lambda: desktop.visible("#inspector h2") == ["Gather"])
@@ -129,7 +110,7 @@ def test_the_history_of_a_value(desktop: browser.Page, training: Path) -> None:
     desktop.until(lambda: any("minimum" in t or "=" in t for t in desktop.visible("#inspector dd")))
 
 
-def test_any_two_points(desktop: browser.Page, training: Path) -> None:
+def test_any_two_points(desktop: Page, training: Path) -> None:
     desktop.open(training, "#panel=graph&mode=unified")
     count = desktop.script("return report.run.count")
     for one, other in ((0, count - 1), (count - 1, 0), (1, 3)):
@@ -145,7 +126,7 @@ def test_any_two_points(desktop: browser.Page, training: Path) -> None:
         assert told
 
 
-def test_a_quantization_run(desktop: browser.Page, quantization: Path) -> None:
+def test_a_quantization_run(desktop: Page, quantization: Path) -> None:
     desktop.open(quantization)
     names = [n.split()[-1] for n in desktop.visible("#timeline button[data-pass] b")]
     assert any(name.startswith("quantize") for name in names), names
@@ -159,7 +140,7 @@ def test_a_quantization_run(desktop: browser.Page, quantization: Path) -> None:
     assert desktop.errors() == []
 
 
-def test_why_was_this_not_fused(desktop: browser.Page, tmp_path: Path) -> None:
+def test_why_was_this_not_fused(desktop: Page, tmp_path: Path) -> None:
     from fuseline.engine.model import Model
 
     text = """<ir_version: 8, opset_import: ["" : 17]>

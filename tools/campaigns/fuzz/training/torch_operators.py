@@ -163,14 +163,28 @@ def _gelu(c: Call) -> Tensor:
     return F.gelu(c[0], approximate=c.get("approximate", b"none").decode())
 
 
+def _same_pads(
+    sizes: Sequence[int], kernel: Sequence[int], strides: list[int], dilations: list[int], *, upper: bool
+) -> list[int]:
+    """As many as keep size / stride positions; of an odd number the larger half is at the end if `upper`."""
+    places = zip(sizes, kernel, strides, dilations, strict=True)
+    totals = [(-(-n // s) - 1) * s + (k - 1) * d + 1 - n for n, k, s, d in places]
+    if min(totals) < 0:
+        raise ValueError("ONNX Runtime takes other positions than ONNX says where strides leave some out")
+    begins = [t // 2 if upper else t - t // 2 for t in totals]
+    return begins + [t - b for t, b in zip(totals, begins, strict=True)]
+
+
 def _conv(c: Call) -> Tensor:
     spatial = c[0].dim() - 2
-    pads = c.get("pads", [0] * 2 * spatial)
-    if c.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-        raise NotImplementedError("automatic padding")
+    strides, dilations = c.get("strides", [1] * spatial), c.get("dilations", [1] * spatial)
+    automatic = c.get("auto_pad", b"NOTSET").decode()
+    if automatic.startswith("SAME"):
+        pads = _same_pads(c[0].shape[2:], c[1].shape[2:], strides, dilations, upper=automatic == "SAME_UPPER")
+    else:
+        pads = c.get("pads", [0] * 2 * spatial)
     padded = F.pad(c[0], [p for i in reversed(range(spatial)) for p in (pads[i], pads[i + spatial])])
     function: Callable[..., Tensor] = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
-    strides, dilations = c.get("strides", [1] * spatial), c.get("dilations", [1] * spatial)
     bias = c[2] if c.has(2) else None
     return function(padded, c[1], bias, strides, 0, dilations, c.get("group", 1))
 
