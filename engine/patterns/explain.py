@@ -13,7 +13,7 @@ from fuseline.engine.patterns.fusion import Fusion
 from fuseline.engine.patterns.match import Failure, Match
 from fuseline.engine.patterns.matcher import Matcher
 from fuseline.engine.plurals import counted
-from fuseline.engine.rewriting.rewriter import MODULE_KEY
+from fuseline.engine.rewriting.rewriter import MODULE_KEY, Rewriter
 
 __all__ = ["Explanation", "NearMiss", "Site", "explain"]
 
@@ -77,7 +77,11 @@ class Explanation:
 
 
 def explain(fusion: Fusion, model: Model, *, at_most: int = 10) -> Explanation:
-    """Where `fusion` matches in `model`, and its nearest misses; the model is not changed."""
+    """Where `fusion` matches in `model`, and its nearest misses; the model is not changed.
+
+    Matches are replaced in a copy: a mistake in `replace` shows here too, and what has no form in the model's
+    opset, or would make a cycle, is a miss.
+    """
     matcher = Matcher(fusion.pattern(), model, tracing=True)
     matches: list[Match] = []
     misses: list[tuple[Failure, str | None]] = []
@@ -92,12 +96,28 @@ def explain(fusion: Fusion, model: Model, *, at_most: int = 10) -> Explanation:
                 misses.append((Failure(node, node, matcher.pattern.size, verdict, ""), verdict))
             elif matcher.failure is not None:
                 misses.append((matcher.failure, None))
+    refused = _refused(fusion, model) if matches else {}
+    for match in [m for m in matches if m.root.name in refused]:
+        matches.remove(match)
+        reason = refused[match.root.name or ""]
+        misses.append((Failure(match.root, match.root, matcher.pattern.size, reason, ""), reason))
     return Explanation(
         fusion.name,
         fusion.summary(),
         tuple(_site(m) for m in matches),
         tuple(_near_misses(matcher.pattern.size, matches, misses)[:at_most]),
     )
+
+
+def _refused(fusion: Fusion, model: Model) -> dict[str, str]:
+    """What is left alone when the matches are really replaced: the name of the node, and why."""
+    if any(model.has(c.property) != c.holds for c in fusion.conditions()):
+        return {}
+    copy = model.clone()
+    rewriter = Rewriter(copy, fusion.name)
+    fusion.run(copy, rewriter)
+    rewritten = {rewrite.site for rewrite in rewriter.rewrites}
+    return {r.site: r.reason for r in rewriter.rejections if r.site not in rewritten}
 
 
 def _near_misses(size: int, matches: list[Match], misses: list[tuple[Failure, str | None]]) -> list[NearMiss]:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from fuseline.engine.nodes import attributes
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of, equal
-from fuseline.passes.fusion.fragments.linear import linear
+from fuseline.passes.fusion.fragments.linear import check_bias, linear
 from fuseline.passes.fusion.fragments.values import Array, content
 
 __all__ = ["FusePackedAttention"]
@@ -61,8 +61,9 @@ class FusePackedAttention(Fusion):
                 return f"{value.name!r} is not a constant weight"
         if any(len(dims_of(w) or ()) != 2 or not equal(dims_of(w), dims_of(weights[0])) for w in weights):
             return f"the weights differ in shape: {[dims_of(w) for w in weights]}"
-        if any(b is not None and len(dims_of(b) or ()) != 1 for b in biases):
-            return "a bias is not a vector"
+        for weight, added in zip(weights, biases, strict=True):
+            if reason := check_bias(added, weight, transposed=False):
+                return reason
         if len(dims_of(x) or ()) != 3:
             return f"{x.name!r} has the shape {dims_of(x)}, not [batch, length, width]"
         if captures.get("sizes") is not None:

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
-from fuseline.passes.fusion.fragments.linear import check_packable, linear
+from fuseline.passes.fusion.fragments.linear import check_bias, check_packable, linear
 from fuseline.passes.fusion.fragments.packed import check_heads, packed_attention
 
 __all__ = ["FuseQkvTraining"]
@@ -60,6 +60,7 @@ class FuseQkvTraining(Fusion):
             check_heads(context, x)
             or check_packable(context, [wq, wk, wv])
             or check_packable(context, [bq, bk, bv])
+            or check_bias(bq, wq, transposed=True)
         )
 
     def replace(

@@ -7,13 +7,21 @@ import onnx_ir as ir
 from fuseline.engine.patterns import Context, Op, Term
 from fuseline.engine.shapes.dims import dims_of, equal
 
-__all__ = ["check_packable", "linear"]
+__all__ = ["check_bias", "check_packable", "linear"]
 
 
 def linear(op: Op, x: Term, weight: Term, bias: Term, *, transposed: bool) -> Term:
     """x·weightᵀ (or x·weight) + bias, the bias left out or not."""
     product = op.MatMul(x, op.Transpose(weight, perm=(1, 0)) if transposed else weight)
     return op.one_of(op.Add(product, bias), product)
+
+
+def check_bias(bias: ir.Value | None, weight: ir.Value, *, transposed: bool) -> str | None:
+    """Whether the bias has an element for every column: one of a single element would not survive packing."""
+    columns = (dims_of(weight) or ())[:1] if transposed else (dims_of(weight) or ())[-1:]
+    if bias is None or equal(dims_of(bias), columns):
+        return None
+    return f"the bias {bias.name!r} has the shape {dims_of(bias)}, not {columns} as its weight has columns"
 
 
 def check_packable(context: Context, values: list[ir.Value | None]) -> str | None:

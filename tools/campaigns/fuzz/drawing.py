@@ -356,19 +356,21 @@ def random_content(
 
 
 def _mask(draw: np.random.Generator, shape: Shape) -> Array:
-    """Right, left or full padding, or nothing in order, row by row."""
+    """Padding on the right or left, none, in places, or rows of nothing else, row by row."""
     if not shape:
         return np.array(1)
     rows, length = int(np.prod(shape[:-1])), shape[-1]
     kept = draw.integers(0, length + 1, (rows, 1))
     position = np.arange(length)
-    style = draw.integers(0, 4)
+    style = draw.integers(0, 5)
     if style == 0:
         mask = position < np.maximum(kept, 1)
     elif style == 1:
         mask = position >= length - np.maximum(kept, 1)
     elif style == 2:
         mask = np.ones((rows, length), bool)
+    elif style == 3:
+        mask = (position < kept) & (draw.random((rows, 1)) < 0.7)
     else:
         mask = draw.random((rows, length)) < 0.6
     return mask.reshape(shape)

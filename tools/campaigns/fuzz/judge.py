@@ -141,6 +141,7 @@ def _compare(
         session = open_session(transformed)
     except Exception as error:
         return "unloadable", str(error).split("\n")[0]
+    after = onnx.ModelProto.FromString(transformed)
     names = [o.name for o in session.get_outputs()]
     known = {i.name for i in session.get_inputs()}
     if missing := {o.name for o in model.graph.output} ^ set(names):
@@ -151,12 +152,12 @@ def _compare(
         try:
             values = session.run(names, {k: v for k, v in feed.items() if k in known})
         except Exception as error:
-            if not runtime_errs(model, feed, was, None):
+            if not runtime_errs(model, after, feed, was, None):
                 return "fails", f"{str(error).split(chr(10))[0]} at {_shapes(feed)}"
             continue
         now = dict(zip(names, values, strict=True))
         problem = _differs(model, original, feed, was, now)
-        if problem and not runtime_errs(model, feed, was, now):
+        if problem and not runtime_errs(model, after, feed, was, now):
             return "wrong", f"{problem} at {_shapes(feed)}"
     return None
 

@@ -54,7 +54,7 @@ def _mask(g: Drawing, scores: Value, batch: int, keys: int) -> Value:
     if style == 1:
         return add_either_way(g, scores, g.input(scores.dtype, vary(g, scores.shape, scores.shape[1:])))
     if style in (2, 3):
-        kind = vary(g, "mask", "any", "positive")
+        kind = g.choose(("mask", "mask", "mask", "any", "positive"))
         whole = g.input(g.choose((TensorProto.INT64, TensorProto.INT32)), (batch, keys), kind)
         wide = unsqueeze(g, whole, [1, 2])
         kept = g.one("Cast", wide, to=scores.dtype)
