@@ -2,6 +2,7 @@
 
 from fuseline.kernels.operator import Operator
 from fuseline.kernels.ops.attention import ATTENTION_OPERATORS
+from fuseline.kernels.ops.attention_rows import ATTENTION_ROWS_OPERATORS
 from fuseline.kernels.ops.cross_entropy import CROSS_ENTROPY_OPERATORS
 from fuseline.kernels.ops.embedding import EMBEDDING_OPERATORS
 from fuseline.kernels.ops.gelu import GELU_OPERATORS
@@ -24,6 +25,7 @@ OPERATORS: dict[str, Operator] = {
         *ROW_OPERATORS,
         *WEIGHT_GRADIENT_OPERATORS,
         *ATTENTION_OPERATORS,
+        *ATTENTION_ROWS_OPERATORS,
         *LINEAR_OPERATORS,
     )
 }

@@ -8,7 +8,15 @@ from fuseline.kernels.dropout import dropout_key, dropout_mask
 from fuseline.kernels.operator import Array, GradientNode, Operator, Sizes, optional, port
 from fuseline.kernels.workspace import lines, padded
 
-__all__ = ["ATTENTION_OPERATORS"]
+__all__ = [
+    "ATTENTION_ATTRIBUTES",
+    "ATTENTION_OPERATORS",
+    "LARGEST_BLOCK",
+    "attend",
+    "attend_grad",
+    "largest_scores",
+    "packed_axis",
+]
 
 
 def _scores(q: Array, k: Array, mask: Array, bias: Array, scale: float, causal: bool, lowest: float) -> Array:
@@ -53,6 +61,50 @@ def _dropout(shape: tuple[int, ...], key: int, ratio: float) -> Array:
     return dropout_mask(key, int(np.prod(shape[:-1])), shape[-1], ratio).reshape(shape)
 
 
+def attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array,
+    bias: Array,
+    kept: Array,
+    scale: float,
+    causal: bool,
+    lowest: float,
+) -> tuple[Array, Array]:
+    """The result and its statistics; `kept` is what dropout multiplies each score with."""
+    scores = _scores(q, k, mask, bias, scale, causal, lowest)
+    statistics = _statistics(scores)
+    p = _probabilities(scores, statistics) * kept
+    y = np.einsum("bhqk,bkhd->bqhd", p, np.repeat(v, q.shape[2] // v.shape[2], axis=2))
+    return y.astype(np.float32), statistics
+
+
+def attend_grad(
+    dy: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array,
+    bias: Array,
+    kept: Array,
+    statistics: Array,
+    state: Array,
+) -> tuple[Array, ...]:
+    group = q.shape[2] // k.shape[2]
+    scores = _scores(q, k, mask, bias, float(state[0]), bool(state[1]), float(state[3]))
+    p = _probabilities(scores, statistics)
+    dp = np.einsum("bqhd,bkhd->bhqk", dy, np.repeat(v, group, axis=2)) * kept
+    ds = p * (dp - (dp * p).sum(-1, keepdims=True))
+    ds = np.where(_replaced(scores, mask, float(state[3])), 0, ds)
+    dq = np.einsum("bhqk,bkhd->bqhd", ds, np.repeat(k, group, axis=2)) * state[0]
+    dk = np.einsum("bhqk,bqhd->bkhd", ds, q) * state[0]
+    dv = np.einsum("bhqk,bqhd->bkhd", p * kept, dy)
+    dk, dv = (x.reshape(*k.shape[:3], group, k.shape[3]) for x in (dk, dv))
+    dbias = _reduced_to(ds, bias) if bias.size else bias
+    return tuple(x.astype(np.float32) for x in (dq, dk.sum(3), dv.sum(3), dbias))
+
+
 def attention(
     q: Array,
     k: Array,
@@ -68,12 +120,14 @@ def attention(
 ) -> tuple[Array, ...]:
     scale = scale or q.shape[-1] ** -0.5
     key = dropout_key(int(seed[0]), stream)
-    scores = _scores(q, k, mask, bias, scale, bool(causal), lowest)
-    statistics = _statistics(scores)
-    p = _probabilities(scores, statistics) * _dropout(scores.shape, key, float(ratio[0]))
-    y = np.einsum("bhqk,bkhd->bqhd", p, np.repeat(v, q.shape[2] // v.shape[2], axis=2))
+    kept = _dropout(_score_shape(q, k), key, float(ratio[0]))
+    y, statistics = attend(q, k, v, mask, bias, kept, scale, bool(causal), lowest)
     state = np.array([scale, bool(causal), 0, lowest], np.float32)
-    return y.astype(np.float32), statistics, state, np.array([key], np.int64)
+    return y, statistics, state, np.array([key], np.int64)
+
+
+def _score_shape(q: Array, k: Array) -> tuple[int, ...]:
+    return q.shape[0], q.shape[2], q.shape[1], k.shape[1]
 
 
 def attention_grad(
@@ -89,19 +143,8 @@ def attention_grad(
     state: Array,
     key: Array,
 ) -> tuple[Array, ...]:
-    group = q.shape[2] // k.shape[2]
-    scores = _scores(q, k, mask, bias, float(state[0]), bool(state[1]), float(state[3]))
-    p = _probabilities(scores, statistics)
-    kept = _dropout(scores.shape, int(key[0]), float(ratio[0]))
-    dp = np.einsum("bqhd,bkhd->bhqk", dy, np.repeat(v, group, axis=2)) * kept
-    ds = p * (dp - (dp * p).sum(-1, keepdims=True))
-    ds = np.where(_replaced(scores, mask, float(state[3])), 0, ds)
-    dq = np.einsum("bhqk,bkhd->bqhd", ds, np.repeat(k, group, axis=2)) * state[0]
-    dk = np.einsum("bhqk,bqhd->bkhd", ds, q) * state[0]
-    dv = np.einsum("bhqk,bqhd->bkhd", p * kept, dy)
-    dk, dv = (x.reshape(*k.shape[:3], group, k.shape[3]) for x in (dk, dv))
-    dbias = _reduced_to(ds, bias) if bias.size else bias
-    return tuple(x.astype(np.float32) for x in (dq, dk.sum(3), dv.sum(3), dbias))
+    kept = _dropout(_score_shape(q, k), int(key[0]), float(ratio[0]))
+    return attend_grad(dy, q, k, v, mask, bias, kept, statistics, state)
 
 
 def _reduced_to(ds: Array, bias: Array) -> Array:
@@ -111,7 +154,8 @@ def _reduced_to(ds: Array, bias: Array) -> Array:
     return reduced
 
 
-def _axis(interleaved: bool) -> int:
+def packed_axis(interleaved: bool) -> int:
+    """The axis of [batch, tokens, …] that q, k and v share."""
     return 3 if interleaved else 2
 
 
@@ -127,7 +171,7 @@ def attention_packed(
     lowest: float = 0.0,
     interleaved: int = 0,
 ) -> tuple[Array, ...]:
-    q, k, v = (np.take(qkv, i, _axis(bool(interleaved))) for i in range(3))
+    q, k, v = (np.take(qkv, i, packed_axis(bool(interleaved))) for i in range(3))
     y, statistics, state, key = attention(q, k, v, mask, bias, ratio, seed, scale, causal, stream, lowest)
     state[2] = bool(interleaved)
     return y, statistics, state, key
@@ -144,15 +188,24 @@ def attention_packed_grad(
     state: Array,
     key: Array,
 ) -> tuple[Array, ...]:
-    axis = _axis(bool(state[2]))
+    axis = packed_axis(bool(state[2]))
     q, k, v = (np.take(qkv, i, axis) for i in range(3))
     *operands, dbias = attention_grad(dy, q, k, v, mask, bias, ratio, y, statistics, state, key)
     return np.stack(operands, axis), dbias
 
 
+LARGEST_BLOCK = 192
+_SMALLEST_BLOCK, _SCORE_FLOATS = 24, 30 << 10
+
+
+def largest_scores(keys: int) -> int:
+    """Of one block, at most, without what pads its rows; up to that many keys."""
+    return max(_SCORE_FLOATS, _SMALLEST_BLOCK * keys)
+
+
 def _block(queries: int, keys: int) -> int:
     """Queries at a time: blocks of nearly equal size, whose scores stay in a core's cache."""
-    largest = min(max((30 << 10) // max(keys, 1), 24), 192)
+    largest = min(max(_SCORE_FLOATS // max(keys, 1), _SMALLEST_BLOCK), LARGEST_BLOCK)
     return max(-(-queries // max(-(-queries // largest), 1)), 1)
 
 
@@ -195,7 +248,7 @@ _OUTPUTS = (
 )
 # Nothing computes the mask's gradient; its port keeps the bias's at the position of the bias.
 _DMASK_DBIAS = (optional("dmask"), optional("dbias"))
-_ATTRIBUTES: dict[str, int | float] = {"scale": 0.0, "causal": 0, "stream": 0, "lowest": 0.0}
+ATTENTION_ATTRIBUTES: dict[str, int | float] = {"scale": 0.0, "causal": 0, "stream": 0, "lowest": 0.0}
 
 ATTENTION_OPERATORS = (
     Operator(
@@ -206,7 +259,7 @@ ATTENTION_OPERATORS = (
         (*_OPERANDS, *_TAIL, _SEED),
         _OUTPUTS,
         attention,
-        _ATTRIBUTES,
+        ATTENTION_ATTRIBUTES,
         (
             GradientNode(
                 "FusedAttentionGrad",
@@ -233,7 +286,7 @@ ATTENTION_OPERATORS = (
         (port("qkv", _PACKED), *_OWN_TAIL, _SEED),
         _OUTPUTS,
         attention_packed,
-        {**_ATTRIBUTES, "interleaved": 0},
+        {**ATTENTION_ATTRIBUTES, "interleaved": 0},
         (
             GradientNode(
                 "FusedAttentionPackedGrad",

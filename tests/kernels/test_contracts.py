@@ -22,7 +22,7 @@ from fuseline.kernels.evaluate import build_model, create_session, evaluate
 from fuseline.kernels.loader import declarations, scratch_bytes
 from fuseline.kernels.operator import Array, Port
 
-_SIZES = {"N": 5, "K": 4, "V": 7, "B": 2, "S": 3, "T": 4, "H": 2, "G": 2, "D": 6, "R": 4}
+_SIZES = {"N": 5, "K": 4, "V": 7, "B": 2, "S": 3, "T": 4, "H": 2, "G": 2, "D": 6, "R": 4, "Q": 5}
 _BINDINGS = Bindings(dict(_SIZES), {"R": (2, 3)})
 _TYPES = {"float": np.float32, "double": np.float64, "int64": np.int64, "bool": np.bool_}
 _TYPES |= {"bfloat16": np.float32}  # numpy has none: models of one operator cast
@@ -64,6 +64,8 @@ def _value(item: Port, shape: tuple[int, ...], rng: np.random.Generator) -> Arra
         return rng.integers(0, _SIZES["V"], shape)
     if item.name in ("ratio", "apply", "max_norm", "gradient_scale"):
         return np.full(shape, 0.1).astype(_TYPES[item.type])
+    if item.name.endswith("rows"):
+        return np.arange(math.prod(shape)).reshape(shape)
     return rng.standard_normal(shape).astype(_TYPES[item.type])
 
 
@@ -71,8 +73,12 @@ def _inputs(operator: Operator, rng: np.random.Generator, bindings: Bindings = _
     values = [_value(item, _shape(item, bindings), rng) for item in operator.inputs if not item.variadic]
     if operator.inputs[-1].variadic:
         values += [rng.standard_normal((3, 2)).astype(np.float32) for _ in range(_TENSORS[operator.name])]
-    if operator.inputs[-1].name == "key" and operator.name.startswith("FusedAttention"):
-        values[-2][2] = 0  # not interleaved
+    named = dict(zip((item.name for item in operator.inputs), values, strict=False))
+    if "state" in named and operator.name.startswith("FusedAttention"):
+        named["state"][2] = 0  # not interleaved
+    if operator.inputs[-1].name == "sizes":
+        own = "BSS" if "Packed" in operator.name else "BST"
+        values[-1] = np.array([int(str(bindings.sizes[letter])) for letter in own])
     return values
 
 
@@ -240,7 +246,8 @@ def test_failures_on_worker_threads_are_errors_of_the_node() -> None:
 
 
 _LARGE = Bindings(
-    {"N": 96, "K": 130, "V": 40, "B": 3, "S": 70, "T": 50, "H": 4, "G": 2, "D": 24, "R": 16}, {"R": (9, 100)}
+    {"N": 96, "K": 130, "V": 40, "B": 3, "S": 70, "T": 50, "H": 4, "G": 2, "D": 24, "R": 16, "Q": 80},
+    {"R": (9, 100)},
 )
 
 

@@ -176,10 +176,16 @@ struct Bf16Product {
   float* c;
   int64_t columns, depth, first_column, last_column;
 };
-// A tensor of rows of `width` contiguous floats, by batch, token and head.
+// A tensor of rows of `width` contiguous floats, by token and head; the tokens of a sequence follow each other.
 struct Strided {
   float* data;
-  int64_t batch, token, head;
+  int64_t token, head;
+};
+// Which tokens of the sequences there are: those of sequence b are the rows offsets[b] … offsets[b + 1], each with its
+// place in the whole sequence. Null: all of them.
+struct Present {
+  const int64_t *offsets, *places;
+  int64_t rows, length;  // of all sequences together; of a whole sequence
 };
 // Added to the scores; a stride of zero repeats. data may be null.
 struct Additive {
@@ -190,9 +196,12 @@ struct Additive {
 struct Attention {
   Strided q, k, v, y;
   Additive mask, bias;
-  float* statistics;  // [batch, heads, queries, 2]: the maximum of each row of scores, the inverse of its sum
+  Present present_queries, present_keys;
+  // The maximum of each row of scores and the inverse of its sum: [batch, heads, queries, 2], or of the present
+  // queries [heads, rows, 2].
+  float* statistics;
   float* scratch;
-  int64_t heads, groups, queries, keys, width;
+  int64_t heads, groups, queries, keys, width;  // queries, keys: of the longest sequence
   int64_t block;  // queries at a time
   float scale;
   bool causal;

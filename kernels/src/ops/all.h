@@ -11,6 +11,7 @@ Definitions cross_entropy_definitions();
 Definitions row_definitions();
 Definitions weight_gradient_definitions();
 Definitions attention_definitions();
+Definitions attention_rows_definitions();
 Definitions linear_definitions();
 
 }  // namespace fuseline

@@ -1,4 +1,6 @@
-// Attention and its gradient, for separate and for packed queries, keys and values.
+// Attention and its gradient: the computation, and its forms over whole sequences.
+#include "ops/attention.h"
+
 #include <cmath>
 #include <cstring>
 
@@ -7,39 +9,51 @@
 #include "scratch.h"
 
 namespace fuseline {
-namespace {
 
-enum Option { kScale, kCausal, kStream, kLowest, kInterleaved };
-
-constexpr int64_t kScoreFloats = 30 << 10;  // of a block of queries: with their gradients, half a core's cache
-constexpr int64_t kSmallestBlock = 24, kLargestBlock = 192;
-
-// The three operands, however they lie in memory.
-struct Operands {
-  Strided q, k, v;
-  int64_t batch, queries, keys, heads, groups, width;
-};
-
-Operands separate(const Shape& q, const Shape& k, float* q_data, float* k_data, float* v_data) {
-  const auto strided = [](float* data, const Shape& shape) {
-    return Strided{data, shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3]};
-  };
-  return {strided(q_data, q), strided(k_data, k), strided(v_data, k), q[0], q[1], k[1], q[2], k[2], q[3]};
+std::vector<Attribute> attention_attributes(bool packed) {
+  std::vector<Attribute> attributes = {{"scale", false, 0}, {"causal", true, 0}, {"stream", true, 0}, {"lowest", false, 0}};
+  if (packed) attributes.push_back({"interleaved", true, 0});
+  return attributes;
 }
 
-Operands packed(const Shape& shape, bool interleaved, float* data) {
-  const int64_t heads = shape[interleaved ? 2 : 3], width = shape[4], token = 3 * heads * width;
+Strided separate_part(float* data, int64_t heads, int64_t width) { return {data, heads * width, width}; }
+
+Strided packed_part(float* data, int64_t heads, int64_t width, bool interleaved, int64_t index) {
   const int64_t part = interleaved ? width : heads * width, head = interleaved ? 3 * width : width;
-  const auto strided = [&](int64_t index) {
-    return Strided{data == nullptr ? nullptr : data + index * part, shape[1] * token, token, head};
-  };
-  return {strided(0), strided(1), strided(2), shape[0], shape[1], shape[1], heads, heads, width};
+  return {data == nullptr ? nullptr : data + index * part, 3 * heads * width, head};
 }
 
 void require_heads(const Operands& o) {
   require(o.groups > 0 && o.heads % o.groups == 0, std::to_string(o.heads) + " heads of queries do not share " +
                                                        std::to_string(o.groups) + " heads of keys and values evenly");
   require(o.width > 0, "heads of width 0 have no scores");
+}
+
+namespace {
+
+constexpr int64_t kScoreFloats = 30 << 10;  // of a block of queries: with their gradients, half a core's cache
+constexpr int64_t kSmallestBlock = 24, kLargestBlock = 192;
+
+Operands separate(const Shape& q, const Shape& k, float* q_data, float* k_data, float* v_data) {
+  return {separate_part(q_data, q[2], q[3]),
+          separate_part(k_data, k[2], k[3]),
+          separate_part(v_data, k[2], k[3]),
+          q[0],
+          q[1],
+          k[1],
+          q[2],
+          k[2],
+          q[3]};
+}
+
+Operands packed(const Shape& shape, bool interleaved, float* data) {
+  const int64_t heads = shape[interleaved ? 2 : 3], width = shape[4];
+  const auto part = [&](int64_t index) { return packed_part(data, heads, width, interleaved, index); };
+  return {part(0), part(1), part(2), shape[0], shape[1], shape[1], heads, heads, width};
+}
+
+AttentionShapes whole(const Operands& o) {
+  return {{o.batch, o.queries, o.heads, o.width}, {o.batch, o.heads, o.queries, 2}};
 }
 
 Operands read_separate(const Context& context, size_t first) {
@@ -84,6 +98,8 @@ Attention arguments(const Context& context, const Operands& o, size_t mask_index
   a.q = o.q;
   a.k = o.k;
   a.v = o.v;
+  a.present_queries = o.present_queries;
+  a.present_keys = o.present_keys;
   a.mask = additive(context.input(mask_index));
   a.bias = additive(context.input(mask_index + 1));
   a.heads = o.heads;
@@ -99,41 +115,18 @@ Attention arguments(const Context& context, const Operands& o, size_t mask_index
   return a;
 }
 
-Strided output_strides(float* data, const Operands& o) {
-  return {data, o.queries * o.heads * o.width, o.heads * o.width, o.width};
-}
+Strided output_strides(float* data, const Operands& o) { return separate_part(data, o.heads, o.width); }
 
-int64_t cost_of_head(const Operands& o) { return o.queries * o.keys * std::max<int64_t>(o.width / 8, 1); }
+// Of the average sequence.
+int64_t cost_of_head(const Operands& o) {
+  return o.query_rows() / o.batch * o.key_rows() / o.batch * std::max<int64_t>(o.width / 8, 1);
+}
 
 // Without a query or a key there are no scores, and every result is zero.
 bool nothing_to_see(const Operands& o) { return o.batch * o.queries * o.keys == 0; }
 
 void clear(float* data, int64_t count) {
   if (data != nullptr && count > 0) std::memset(data, 0, sizeof(float) * count);
-}
-
-void forward(const Context& context, const Operands& o, size_t mask_index, bool interleaved) {
-  const double scale = context.attribute(kScale) != 0 ? context.attribute(kScale) : 1 / std::sqrt(o.width);
-  const float state[4] = {static_cast<float>(scale), context.attribute(kCausal) != 0 ? 1.0f : 0.0f,
-                          interleaved ? 1.0f : 0.0f, static_cast<float>(context.attribute(kLowest))};
-  const int64_t key =
-      dropout_key(*context.input(mask_index + 3).ints(), static_cast<int64_t>(context.attribute(kStream)));
-  Attention a = arguments(context, o, mask_index, state, key);
-  const Shape shape = {o.batch, o.queries, o.heads, o.width}, rows = {o.batch, o.heads, o.queries, 2};
-  a.y = output_strides(context.output(0, shape), o);
-  a.statistics = context.output(1, rows);
-  if (a.statistics == nullptr) a.statistics = run_scratch(elements(rows));
-  if (float* output = context.output(2, {4})) std::memcpy(output, state, sizeof state);
-  if (void* output = context.output_data(3, {1})) *static_cast<int64_t*>(output) = key;
-  if (nothing_to_see(o)) {
-    clear(a.y.data, elements(shape));
-    return clear(a.statistics, elements(rows));
-  }
-  for_range(context.parallel(), o.batch * o.heads, cost_of_head(o), [&](int64_t begin, int64_t end) {
-    Attention part = a;
-    part.scratch = task_scratch(routines().attention_forward_scratch(a, begin, end));
-    routines().attention_forward(part, begin, end);
-  });
 }
 
 // The tasks of the backward pass must not share a row of dbias: a bias repeated over the batch (or the heads) keeps
@@ -152,10 +145,34 @@ void for_groups(const Context& context, const Operands& o, const Additive* dbias
   });
 }
 
-// Inputs of the gradient: dy, the operands, mask, bias, ratio, y, statistics, state, key; outputs: the operands'
-// gradients, from mask_output on the mask's, which there is none of, and the bias's.
-void backward(const Context& context, const Operands& o, const Operands& gradients, size_t mask_index,
-              size_t mask_output) {
+}  // namespace
+
+void attention_forward(const Context& context, const Operands& o, const AttentionShapes& shapes, size_t mask_index,
+                       bool interleaved) {
+  const double scale = context.attribute(kScale) != 0 ? context.attribute(kScale) : 1 / std::sqrt(o.width);
+  const float state[4] = {static_cast<float>(scale), context.attribute(kCausal) != 0 ? 1.0f : 0.0f,
+                          interleaved ? 1.0f : 0.0f, static_cast<float>(context.attribute(kLowest))};
+  const int64_t key =
+      dropout_key(*context.input(mask_index + 3).ints(), static_cast<int64_t>(context.attribute(kStream)));
+  Attention a = arguments(context, o, mask_index, state, key);
+  a.y = output_strides(context.output(0, shapes.y), o);
+  a.statistics = context.output(1, shapes.statistics);
+  if (a.statistics == nullptr) a.statistics = run_scratch(elements(shapes.statistics));
+  if (float* output = context.output(2, {4})) std::memcpy(output, state, sizeof state);
+  if (void* output = context.output_data(3, {1})) *static_cast<int64_t*>(output) = key;
+  if (nothing_to_see(o)) {
+    clear(a.y.data, elements(shapes.y));
+    return clear(a.statistics, elements(shapes.statistics));
+  }
+  for_range(context.parallel(), o.batch * o.heads, cost_of_head(o), [&](int64_t begin, int64_t end) {
+    Attention part = a;
+    part.scratch = task_scratch(routines().attention_forward_scratch(a, begin, end));
+    routines().attention_forward(part, begin, end);
+  });
+}
+
+void attention_backward(const Context& context, const Operands& o, const Operands& gradients, size_t mask_index,
+                        size_t mask_output) {
   const Tensor mask = context.input(mask_index), bias = context.input(mask_index + 1);
   require(context.output(mask_output, mask.shape) == nullptr,
           "the mask gets no gradient; what is trained must come in as bias");
@@ -172,9 +189,9 @@ void backward(const Context& context, const Operands& o, const Operands& gradien
   b.dbias = dbias;
   clear(dbias, bias.size());
   if (nothing_to_see(o)) {
-    clear(gradients.q.data, o.batch * o.queries * o.heads * o.width);
-    clear(gradients.k.data, o.batch * o.keys * o.groups * o.width);
-    return clear(gradients.v.data, o.batch * o.keys * o.groups * o.width);
+    clear(gradients.q.data, o.query_rows() * o.heads * o.width);
+    clear(gradients.k.data, o.key_rows() * o.groups * o.width);
+    return clear(gradients.v.data, o.key_rows() * o.groups * o.width);
   }
   for_groups(context, o, dbias == nullptr ? nullptr : &b.forward.bias, [&](int64_t begin, int64_t end) {
     AttentionBackward part = b;
@@ -183,23 +200,33 @@ void backward(const Context& context, const Operands& o, const Operands& gradien
   });
 }
 
-void attention(const Context& context) { forward(context, read_separate(context, 0), 3, false); }
+SeparateGradients::SeparateGradients(const Context& context, const Shape& q_shape, const Shape& k_shape)
+    : q(context.output(0, q_shape)), k(context.output(1, k_shape)), v(context.output(2, k_shape)) {
+  const int64_t queries = elements(q_shape), keys = elements(k_shape);
+  float* spare = q == nullptr || k == nullptr || v == nullptr ? run_scratch(queries + 2 * keys) : nullptr;
+  if (q == nullptr) q = spare;
+  if (k == nullptr) k = spare + queries;
+  if (v == nullptr) v = spare + queries + keys;
+}
+
+namespace {
+
+void attention(const Context& context) {
+  const Operands o = read_separate(context, 0);
+  attention_forward(context, o, whole(o), 3, false);
+}
 
 void attention_packed(const Context& context) {
   const bool interleaved = context.attribute(kInterleaved) != 0;
-  forward(context, read_packed(context, 0, interleaved), 1, interleaved);
+  const Operands o = read_packed(context, 0, interleaved);
+  attention_forward(context, o, whole(o), 1, interleaved);
 }
 
-// All gradients come from one computation; one that nobody wants still needs a place.
 void attention_gradient(const Context& context) {
   const Operands o = read_separate(context, 1);
   const Shape q = context.input(1).shape, k = context.input(2).shape;
-  float *dq = context.output(0, q), *dk = context.output(1, k), *dv = context.output(2, k);
-  float* spare = dq == nullptr || dk == nullptr || dv == nullptr ? run_scratch(elements(q) + 2 * elements(k)) : nullptr;
-  if (dq == nullptr) dq = spare;
-  if (dk == nullptr) dk = spare + elements(q);
-  if (dv == nullptr) dv = spare + elements(q) + elements(k);
-  backward(context, o, separate(q, k, dq, dk, dv), 4, 3);
+  const SeparateGradients d(context, q, k);
+  attention_backward(context, o, separate(q, k, d.q, d.k, d.v), 4, 3);
 }
 
 void attention_packed_gradient(const Context& context) {
@@ -208,7 +235,7 @@ void attention_packed_gradient(const Context& context) {
   const Operands o = read_packed(context, 1, interleaved);
   float* dqkv = context.output(0, shape);
   if (dqkv == nullptr) dqkv = run_scratch(elements(shape));
-  backward(context, o, packed(shape, interleaved, dqkv), 2, 1);
+  attention_backward(context, o, packed(shape, interleaved, dqkv), 2, 1);
 }
 
 }  // namespace
@@ -223,17 +250,14 @@ Definitions attention_definitions() {
                                      optional("key", "1", abi::kInt64)};
   // There is no gradient of the mask; its place keeps the bias's at the position of the bias.
   const Port dmask = optional("dmask", ""), dbias = optional("dbias", "");
-  const std::vector<Attribute> attributes = {{"scale", false, 0}, {"causal", true, 0}, {"stream", true, 0}, {"lowest", false, 0}};
-  std::vector<Attribute> packed_attributes = attributes;
-  packed_attributes.push_back({"interleaved", true, 0});
   return {
-      {"FusedAttention", {q, k, v, mask, bias, ratio, seed}, results, attributes, attention},
+      {"FusedAttention", {q, k, v, mask, bias, ratio, seed}, results, attention_attributes(false), attention},
       {"FusedAttentionGrad",
        {dy, q, k, v, mask, bias, ratio, y, statistics, state, key},
        {optional("dq", "B,S,H,D"), optional("dk", "B,T,G,D"), optional("dv", "B,T,G,D"), dmask, dbias},
        {},
        attention_gradient},
-      {"FusedAttentionPacked", {qkv, own_mask, own_bias, ratio, seed}, results, packed_attributes, attention_packed},
+      {"FusedAttentionPacked", {qkv, own_mask, own_bias, ratio, seed}, results, attention_attributes(true), attention_packed},
       {"FusedAttentionPackedGrad",
        {dy, qkv, own_mask, own_bias, ratio, y, statistics, state, key},
        {optional("dqkv", "B,S,3,H,D/B,S,H,3,D"), dmask, dbias},
