@@ -132,7 +132,7 @@ conformance: env  ## The onnx node cases through every ready inference pipeline
 third-party: env  ## Third-party models through every ready inference pipeline, verified
 	$(RUN) fuseline.tools.campaigns.third_party
 
-report-pages: env  ## A report of 8,000 nodes in Chromium: size, first paint, opening a module; screenshots
+report-pages: env  ## A report of 7,700 nodes in Chromium: size, first paint, opening a module; screenshots
 	$(RUN) fuseline.tools.campaigns.report_pages
 
 coverage-models: env  ## Export and gradients of every architecture; writes docs/coverage.md

@@ -11,22 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.diff.content import content_hash
 from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo, Reference, Snapshot
-from fuseline.engine.errors import ModelError, did_you_mean
 from fuseline.engine.model import Model
 
 __all__ = [
-    "around_text",
     "attribute_text",
     "attributes_text",
     "graph_text",
-    "module_text",
     "node_text",
+    "nodes_text",
     "operand_text",
     "scalars",
     "tensor_text",
@@ -46,45 +43,14 @@ def graph_text(model: Model | Snapshot) -> str:
     return "\n".join(lines) + "\n"
 
 
-def module_text(model: Model | Snapshot, module: str) -> str:
-    """The nodes of one torch module and of those inside it."""
-    snapshot = _snapshot(model)
-    nodes = snapshot.graph.nodes
-    chosen = [n for n in nodes if n.module is not None and _inside(n.module, module)]
-    if not chosen:
-        known = sorted({n.module for n in nodes if n.module})
-        raise ModelError(
-            f"no node comes from the module {module!r}",
-            hint=did_you_mean(module, known) or "a model that torch did not export has no modules",
-        )
-    numbers = scalars(snapshot.graph)
-    return "".join(f"{node_text(node, numbers)}\n" for node in chosen)
-
-
-def around_text(model: Model | Snapshot, name: str, hops: int) -> str:
-    """The nodes at most so many edges away from a node or value."""
-    snapshot = _snapshot(model)
-    nodes = snapshot.graph.nodes
-    wiring: nx.Graph[int | str] = nx.Graph()
-    for index, node in enumerate(nodes):
-        wiring.add_edges_from((index, value) for value in (*node.inputs, *node.outputs) if value)
-    starts = [i for i, n in enumerate(nodes) if n.name == name or name in n.outputs or name in n.inputs]
-    if not starts:
-        raise ModelError(
-            f"the graph has no node or value {name!r}",
-            hint=did_you_mean(name, [*(n.name for n in nodes), *(o for n in nodes for o in n.outputs)]),
-        )
-    distances = nx.multi_source_dijkstra_path_length(wiring, set(starts), cutoff=2 * hops)
-    numbers = scalars(snapshot.graph)
-    return "".join(f"{node_text(node, numbers)}\n" for i, node in enumerate(nodes) if i in distances)
+def nodes_text(snapshot: Snapshot, nodes: Sequence[NodeInfo]) -> str:
+    """Some nodes of a model, one line each."""
+    numbers = scalars(*snapshot.graphs())
+    return "".join(f"{node_text(node, numbers)}\n" for node in nodes)
 
 
 def _snapshot(model: Model | Snapshot) -> Snapshot:
     return model if isinstance(model, Snapshot) else Snapshot.of(model)
-
-
-def _inside(module: str, outer: str) -> bool:
-    return module == outer or module.startswith(f"{outer}.")
 
 
 def _graph_lines(graph: GraphInfo, word: str) -> Iterator[str]:

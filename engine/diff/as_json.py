@@ -6,12 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import onnx_ir as ir
-
-from fuseline.engine.diff.content import content_hash
 from fuseline.engine.diff.layout import Entry, hunks, layout
 from fuseline.engine.diff.result import GraphDiff, InitializerChange, ModelDiff, NodeChange, TextChange
-from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo
+from fuseline.engine.graph_json import graph_dict, node_dict, tensor_dict
 from fuseline.engine.graph_text import attribute_text
 
 __all__ = ["SCHEMA", "VERSION", "to_dict", "to_json"]
@@ -39,8 +36,8 @@ def to_dict(diff: ModelDiff, *, context: int = 3) -> dict[str, Any]:
         "opsets": [_text(c) for c in diff.opsets],
         "parameters": [_text(c) for c in diff.parameters],
         "graphs": [_graph(g, context) for g in (diff.graph, *diff.functions) if g],
-        "functions_added": [_whole(g) for g in diff.functions_added],
-        "functions_removed": [_whole(g) for g in diff.functions_removed],
+        "functions_added": [graph_dict(g) for g in diff.functions_added],
+        "functions_removed": [graph_dict(g) for g in diff.functions_removed],
     }
 
 
@@ -66,26 +63,15 @@ def _graph(diff: GraphDiff, context: int) -> dict[str, Any]:
 def _initializer(change: InitializerChange) -> dict[str, Any]:
     return {
         "change": change.kind,
-        "before": _tensor(change.before, change.old) if change.before is not None else None,
-        "after": _tensor(change.after, change.new) if change.after is not None else None,
-    }
-
-
-def _tensor(name: str | None, tensor: ir.TensorProtocol | None) -> dict[str, Any]:
-    if tensor is None:
-        return {"name": name, "dtype": None, "shape": None, "hash": None}
-    return {
-        "name": name,
-        "dtype": tensor.dtype.name.lower(),
-        "shape": [d if isinstance(d, int) else str(d) for d in tensor.shape],
-        "hash": content_hash(tensor),
+        "before": tensor_dict(change.before, change.old) if change.before is not None else None,
+        "after": tensor_dict(change.after, change.new) if change.after is not None else None,
     }
 
 
 def _entry(entry: Entry, diff: GraphDiff, context: int) -> dict[str, Any]:
-    out: dict[str, Any] = {"change": entry.kind, "node": _node(entry.node)}
+    out: dict[str, Any] = {"change": entry.kind, "node": node_dict(entry.node)}
     if entry.kind in ("added", "removed") and entry.node.graphs:
-        out["graphs"] = {k: _whole(g) for k, g in entry.node.graphs.items()}
+        out["graphs"] = {k: graph_dict(g) for k, g in entry.node.graphs.items()}
     if entry.kind == "removed":
         out["replaced_by"] = list(diff.replaced_by.get(entry.node.name, ()))
     if entry.change is not None:
@@ -95,7 +81,7 @@ def _entry(entry: Entry, diff: GraphDiff, context: int) -> dict[str, Any]:
 
 def _change(change: NodeChange, context: int) -> dict[str, Any]:
     return {
-        "before": _node(change.before),
+        "before": node_dict(change.before),
         "renamed": change.renamed,
         "inputs": [{"index": c.index, "before": c.before, "after": c.after} for c in change.inputs],
         "attributes": [
@@ -108,31 +94,4 @@ def _change(change: NodeChange, context: int) -> dict[str, Any]:
         ],
         "types": [_text(c) for c in change.types],
         "graphs": [_graph(g, context) for g in change.graphs],
-    }
-
-
-def _node(node: NodeInfo) -> dict[str, Any]:
-    return {
-        "name": node.name,
-        "op": node.op,
-        "inputs": list(node.inputs),
-        "outputs": list(node.outputs),
-        "types": list(node.types),
-        "attributes": {k: attribute_text(v) for k, v in node.attributes.items()},
-        "pass": node.made_by,
-        "replaces": list(node.replaces),
-        "module": node.module,
-    }
-
-
-def _whole(graph: GraphInfo) -> dict[str, Any]:
-    return {
-        "path": graph.path,
-        "inputs": dict(graph.inputs),
-        "outputs": dict(graph.outputs),
-        "initializers": [_tensor(n, t) for n, t in graph.initializers.items()],
-        "nodes": [
-            _node(n) | ({"graphs": {k: _whole(g) for k, g in n.graphs.items()}} if n.graphs else {})
-            for n in graph.nodes
-        ],
     }

@@ -6,7 +6,7 @@ Names, operators, attributes and types are copied; tensors are referred to and n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,18 @@ class Snapshot:
             ir_version=model.ir.ir_version,
             parameters={p.name: _parameter(p) for p in model.parameters},
         )
+
+    def graphs(self) -> Iterator[GraphInfo]:
+        """The main graph, function bodies, and every subgraph in them."""
+        for root in (self.graph, *self.functions.values()):
+            yield from _nested(root)
+
+
+def _nested(graph: GraphInfo) -> Iterator[GraphInfo]:
+    yield graph
+    for node in graph.nodes:
+        for inner in node.graphs.values():
+            yield from _nested(inner)
 
 
 def operator(domain: str, op_type: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 import onnx_ir as ir
 
 from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo, Snapshot
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 
-__all__ = ["SEPARATOR", "FlatNode", "flatten", "graphs", "initializers", "interface"]
+__all__ = ["SEPARATOR", "FlatNode", "Folders", "flatten", "initializers", "interface"]
 
 SEPARATOR = "\u001f"
 """Between the parts of a container's path; no exporter writes it into a name."""
@@ -26,18 +27,26 @@ class FlatNode:
     container: str
 
 
-def flatten(snapshot: Snapshot) -> list[FlatNode]:
-    """Every node of the model in the order of its graph, subgraphs right behind the node that holds them."""
-    found = list(_nodes(snapshot.graph, ()))
+Folders = dict[str, list[str]]
+"""The name of a node → the folders it was shown in."""
+
+
+def flatten(snapshot: Snapshot, folders: Folders | None = None) -> list[FlatNode]:
+    """Every node of the model in the order of its graph, subgraphs right behind the node that holds them.
+
+    `folders` is kept from point to point: what a pass makes is shown where the nodes were that it replaces.
+    """
+    known: Folders = {} if folders is None else folders
+    found = list(_nodes(snapshot.graph, (), known))
     for name, graph in snapshot.functions.items():
-        found.extend(_nodes(graph, (f"function {name}",)))
+        found.extend(_nodes(graph, (f"function {name}",), known))
     return found
 
 
 def initializers(snapshot: Snapshot) -> dict[str, ir.TensorProtocol | None]:
     """The weights and constants of all graphs by name; names are unique within a model's scopes."""
     found: dict[str, ir.TensorProtocol | None] = {}
-    for graph in graphs(snapshot):
+    for graph in snapshot.graphs():
         found.update(graph.initializers)
     return found
 
@@ -46,29 +55,30 @@ def interface(snapshot: Snapshot) -> dict[str, Mapping[str, str]]:
     return {"inputs": snapshot.graph.inputs, "outputs": snapshot.graph.outputs}
 
 
-def graphs(snapshot: Snapshot) -> Iterator[GraphInfo]:
-    """All graphs of the model."""
-    pending = [snapshot.graph, *snapshot.functions.values()]
-    while pending:
-        graph = pending.pop()
-        yield graph
-        pending.extend(inner for node in graph.nodes for inner in node.graphs.values())
-
-
-def _nodes(graph: GraphInfo, outer: tuple[str, ...]) -> Iterator[FlatNode]:
+def _nodes(graph: GraphInfo, outer: tuple[str, ...], folders: Folders) -> Iterator[FlatNode]:
     backward = _behind_loss(graph) if not outer else frozenset()
     for index, node in enumerate(graph.nodes):
-        where = (*outer, *((BACKWARD,) if index in backward else ()), *_module(node))
+        where = (*outer, *((BACKWARD,) if index in backward else ()), *_module(node, folders))
         yield FlatNode(node, graph.path, SEPARATOR.join(where))
         for key, inner in node.graphs.items():
-            yield from _nodes(inner, (*where, f"{node.name}.{key}"))
+            yield from _nodes(inner, (*where, f"{node.name}.{key}"), folders)
 
 
-def _module(node: NodeInfo) -> list[str]:
+def _module(node: NodeInfo, folders: Folders) -> list[str]:
     """The torch module; for other exporters the folders of a name such as `/encoder/layer.0/MatMul`."""
     if node.module:
         return node.module.split(".")
-    return [part for part in node.name.split("/")[:-1] if part] if node.made_by is None else []
+    if node.name not in folders:
+        folders[node.name] = _folders(node, folders)
+    return folders[node.name]
+
+
+def _folders(node: NodeInfo, folders: Folders) -> list[str]:
+    if node.made_by is None:
+        return [part for part in node.name.split("/")[:-1] if part]
+    # The name begins with the pass; what counts is where the replaced nodes were, as far as they agree.
+    shown = [folders[name] for name in node.replaces if name in folders]
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*shown, strict=False))]
 
 
 def _behind_loss(graph: GraphInfo) -> frozenset[int]:

@@ -13,7 +13,7 @@ from fuseline.engine.diff import ModelDiff, Snapshot, diff
 from fuseline.engine.diff.snapshot import NodeInfo
 from fuseline.engine.graph_text import attribute_text
 from fuseline.engine.report.containers import Containers
-from fuseline.engine.report.flat import FlatNode, flatten, initializers, interface
+from fuseline.engine.report.flat import FlatNode, Folders, flatten, initializers, interface
 from fuseline.engine.report.measures import Measures
 from fuseline.engine.report.rewrites import distinct
 from fuseline.engine.report.weights import Weights
@@ -53,6 +53,7 @@ class History:
     _passes: list[dict[str, Any]] = field(default_factory=list)
     _containers: Containers = field(default_factory=Containers)
     _weights: Weights = field(default_factory=Weights)
+    _folders: Folders = field(default_factory=dict)
     _next: int = 0
     _sizes: dict[str, int] = field(default_factory=dict)
     _costs: dict[int, tuple[int | None, int]] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class History:
 
     def start(self, snapshot: Snapshot) -> None:
         """The model as it came."""
-        flat = flatten(snapshot)
+        flat = flatten(snapshot, self._folders)
         self._snapshot = snapshot
         self._numbers = {id(node.info): self._fresh() for node in flat}
         self._point = _Point({}, {}, {}, {})
@@ -72,7 +73,7 @@ class History:
         facts = dict(row.facts)
         if snapshot is not None:
             made = made if made is not None else diff(self._snapshot, snapshot)
-            before, flat = self._snapshot, flatten(snapshot)
+            before, flat = self._snapshot, flatten(snapshot, self._folders)
             numbers, versions = self._follow(made, flat)
             facts["rewrites"] = distinct(row.rewrites, before, snapshot, self._numbers, numbers)
             self._numbers, self._snapshot = numbers, snapshot

@@ -13,13 +13,13 @@ from typing import Any
 
 __all__ = ["page", "partial", "write_page"]
 
-_SCRIPTS = ("element.js", "history.js", "layout.js", "graph.js", "drawing.js", "panels.js", "app.js")
+_SCRIPTS = ("element", "history", "arrangement", "layout", "graph", "drawing", "panels", "app")
 
 
 def page(data: Mapping[str, Any]) -> str:
     """One self-contained HTML document; everything that comes from the model is data, never markup."""
     assets = resources.files("fuseline.engine.report") / "assets"
-    script = "\n".join((assets / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    script = "\n".join((assets / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
     packed = gzip.compress(json.dumps(data, separators=(",", ":"), default=str).encode(), 6, mtime=0)
     parts = {
         "title": html.escape(str(data["title"])),

@@ -10,7 +10,7 @@ import networkx as nx
 
 from fuseline.engine.diff.snapshot import NodeInfo, Snapshot
 from fuseline.engine.graph_text import attribute_text, scalars
-from fuseline.engine.report.flat import flatten, graphs
+from fuseline.engine.report.flat import flatten
 from fuseline.engine.report.layering import place
 from fuseline.engine.rewriting.rewriter import Rewrite
 
@@ -68,7 +68,7 @@ class _Side:
     def __init__(self, snapshot: Snapshot, numbers: Mapping[int, int]) -> None:
         self._by_name = {n.info.name: n.info for n in flatten(snapshot)}
         self._numbers = numbers
-        self._scalars = scalars(*graphs(snapshot))
+        self._scalars = scalars(*snapshot.graphs())
 
     def nodes(self, names: Sequence[str]) -> list[NodeInfo]:
         return [self._by_name[name] for name in names if name in self._by_name]

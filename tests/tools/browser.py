@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Page", "open_browser"]
+from fuseline.engine.errors import FuselineError
+from fuseline.tools.campaigns.browser import chromium
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+__all__ = ["Page", "open_browser"]
 
 
 class Page:
@@ -72,23 +72,8 @@ class Page:
 
 
 def open_browser(width: int, height: int) -> Iterator[Page]:
-    binary = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
-    driver_path = shutil.which("chromedriver")
-    if binary is None or driver_path is None:
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},{height}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
     try:
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
-        )
-        yield Page(driver)
-    finally:
-        driver.quit()
+        with chromium(width, height) as driver:
+            yield Page(driver)
+    except FuselineError as missing:
+        pytest.skip(str(missing))

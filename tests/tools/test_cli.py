@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import onnx
 import pytest
+from shell import GELU, fuseline, refused, shown
 
 from fuseline.engine.model import Model
-
-TEXT = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N,4] x) => (float[N,4] y) <float half = {0.5}, float one = {1.0}, float root = {1.4142135}>
-{
-    a = Div(x, root)  b = Erf(a)  c = Add(b, one)  d = Mul(x, c)  e = Mul(d, half)
-    f = Identity(e)   y = Relu(f)
-}"""
 
 # The twelve-line pass that the README shows.
 PLUGIN = '''from fuseline import Fusion
@@ -39,19 +32,10 @@ class FuseReluRelu(Fusion):
 WRONG = PLUGIN.replace("op.Mul(op.Relu(x), 0.5)", "op.Mul(op.Relu(x), 0.505)").replace("relu-before", "wrong")
 
 
-def fuseline(*words: object, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fuseline.tools.main", *map(str, words)]
-    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
-    assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-    return done
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.onnx"
-    Model.from_text(TEXT).save(path)
+    Model.from_text(GELU).save(path)
     return path
 
 
@@ -179,7 +163,7 @@ def test_a_reader_that_goes_away_is_no_error(model: Path) -> None:
 
 def test_explain_names_the_altered_node_and_both_values(tmp_path: Path) -> None:
     path = tmp_path / "altered.onnx"
-    altered = Model.from_text(TEXT.replace("1.4142135", "1.5"))
+    altered = Model.from_text(GELU.replace("1.4142135", "1.5"))
     altered.save(path)
     node = next(n.name for n in altered.nodes() if n.op_type == "Div")
     shown = fuseline("passes", "explain", "fuse-gelu", path).stdout
@@ -190,3 +174,54 @@ def test_explain_names_the_altered_node_and_both_values(tmp_path: Path) -> None:
     nearest = told["near_misses"][0]
     assert (nearest["node"], nearest["found"]) == (node, "the constant 1.5")
     assert nearest["expected"].startswith("the constant 1.414213")
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[3] x, bool c) => (float[3] y) { y = If (c)
+    <then_branch = t () => (float[3] a) { u = Exp(x) a = Tanh(u) },
+     else_branch = e () => (float[3] b) { b = Neg(x) }> }"""
+
+
+def test_a_model_as_text_and_as_json(model: Path, tmp_path: Path) -> None:
+    assert "b = Erf(a)" in shown("show", model)
+    whole = json.loads(shown("show", model, "--json"))
+    assert (whole["schema"], whole["opsets"]) == ("fuseline.model", {"ai.onnx": 17})
+    operators = [n["op"] for n in whole["graph"]["nodes"]]
+    assert operators == ["Div", "Erf", "Add", "Mul", "Mul", "Identity", "Relu"]
+    assert whole["graph"]["inputs"] == {"x": "float[N,4]"}
+    assert {t["name"] for t in whole["graph"]["initializers"]} == {"half", "one", "root"}
+    near = json.loads(shown("show", model, "--around", "b", "--hops", 0, "--json"))["nodes"]
+    assert [n["op"] for n in near] == ["Erf", "Add"], "who makes the value and who reads it"
+    assert "did you mean" in refused("show", model, "--around", "f1")
+    assert "give one of them" in refused("show", model, "--around", "b", "--module", "m")
+    Model.from_text(BRANCHES).save(tmp_path / "if.onnx")
+    assert (
+        shown("show", tmp_path / "if.onnx", "--around", "u", "--hops", 0)
+        == "u = Exp(x)\na = Tanh(u) : float[3]\n"
+    )
+
+
+def test_what_memory_passes_would_do(tmp_path: Path) -> None:
+    text = "g (float[batch,4] x) => (float[batch,4] y) { a = Exp(x) b = Neg(x) c = Add(a, b) y = Relu(c) }"
+    Model.from_text(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}').save(tmp_path / "m.onnx")
+    fuseline("plan", "m.onnx", "--batch", 8, "--dump", "plans", cwd=tmp_path)
+    pages = sorted(tmp_path.glob("plans/*/report.html"))
+    assert pages
+    assert all(page.with_name("summary.json").is_file() for page in pages)
+    fuseline("plan", "m.onnx", "--batch", 8, "--dump", "plans", cwd=tmp_path)
+    (tmp_path / "plans" / "mine.txt").write_text("keep me")
+    (pages[0].parent / "mine.txt").write_text("keep me")
+    told = fuseline("plan", "m.onnx", "--batch", 8, "--dump", "plans", cwd=tmp_path, code=2).stderr
+    assert "mine.txt" in told
+
+
+def test_what_quantizing_did(tmp_path: Path) -> None:
+    weight = ",".join(str(i % 7 - 3) for i in range(64 * 64))
+    text = f"""g (float[N,64] x) => (float[N,64] y) <float[64,64] w = {{{weight}}}>
+    {{ h = MatMul(x, w) y = Relu(h) }}"""
+    Model.from_text(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}').save(tmp_path / "m.onnx")
+    words = ("quantize", "m.onnx", "-o", "q.onnx", "--mode", "dynamic", "--dump", "dumps")
+    fuseline(*words, cwd=tmp_path)
+    passes = json.loads((tmp_path / "dumps" / "summary.json").read_text())["passes"]
+    assert any(p["name"].startswith("quantize") and p["changes"] for p in passes)
+    assert (tmp_path / "dumps" / "report.html").read_text().startswith("<!doctype html>")

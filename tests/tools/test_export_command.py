@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
+
+from shell import fuseline
 
 from fuseline.tools.campaigns import zoo
 
@@ -44,11 +44,7 @@ class Steady(Family):
 
 
 def export(*words: object, code: int, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fuseline.tools.main", "export", *map(str, words)]
-    environment = {**os.environ, "COLUMNS": "300", "NO_COLOR": "1", "TMPDIR": str(cwd)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
-    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
+    return fuseline("export", *words, code=code, cwd=cwd, COLUMNS="300", TMPDIR=str(cwd))
 
 
 def test_code_that_cannot_be_traced_is_one_message_and_exit_2(tmp_path: Path) -> None:

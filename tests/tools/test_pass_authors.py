@@ -10,38 +10,12 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from shell import GELU, fuseline, shown
 
 from fuseline.engine.errors import FuselineError, GateFailed
 from fuseline.engine.model import Model
 from fuseline.engine.plurals import counted
 from fuseline.tools.junit import Check, write_junit
-from fuseline.tools.main import app
-
-GELU = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N,4] x) => (float[N,4] y) <float half = {0.5}, float one = {1.0}, float root = {1.4142135}>
-{
-    a = Div(x, root)  b = Erf(a)  c = Add(b, one)  d = Mul(x, c)  e = Mul(d, half)
-    f = Identity(e)   y = Relu(f)
-}"""
-
-
-def fuseline(*words: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fuseline.tools.main", *map(str, words)]
-    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
-    assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-    return done
-
-
-def shown(*words: object) -> str:
-    """The same in this process, where nothing is loaded that other tests would see."""
-    result = CliRunner().invoke(app, [str(w) for w in words])
-    if isinstance(result.exception, FuselineError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture

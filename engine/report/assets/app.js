@@ -201,9 +201,8 @@ class App {
   redraw(fit) {
     const { from, to, mode } = this.view, colour = this.colour();
     this.right.selected = this.left.selected = this.view.node ?? this.view.box;
-    if (mode === "split") this.left.show(new Scene(this.run, from, from, this.open), this.run.label(from), this.marks(from, to, colour, "removed"));
-    const ghosts = mode === "unified" ? from : null;
-    const scene = new Scene(this.run, to, ghosts, this.open);
+    if (mode === "split") this.left.show(new Scene(this.run.arrangement(from, null), this.open), this.run.label(from), this.marks(from, to, colour, "removed"));
+    const scene = new Scene(this.run.arrangement(to, mode === "unified" ? from : null), this.open);
     this.right.show(scene, mode === "unified" && from !== to ? `${this.run.label(from)} → ${this.run.label(to)}` : this.run.label(to), mode === "unified" ? colour : this.marks(from, to, colour, "added"));
     this.legend();
     if (fit) this.aim = () => { this.fitted = this.view.panel === "graph"; this.right.fit(); };

@@ -160,10 +160,16 @@ class GraphView {
 
 const shorten = (text, most) => (text.length > most ? `${text.slice(0, Math.max(3, most - 1))}…` : text);
 
+// Downwards from the bottom to the top; what leads upwards, or to a box beside, goes around on the right.
 function wire(source, target) {
   const x1 = source.ax + source.w / 2, y1 = source.ay + source.h, x2 = target.ax + target.w / 2, y2 = target.ay;
-  const bend = y2 > y1 ? Math.max(14, (y2 - y1) / 2.2) : 60;
-  return `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`;
+  if (y2 > y1) {
+    const bend = Math.max(14, (y2 - y1) / 2.2);
+    return `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`;
+  }
+  const right = source.ax + source.w, end = target.ax + target.w, from = source.ay + source.h / 2, to = target.ay + Math.min(target.h, 46) / 2;
+  const out = Math.max(right, end) + 34;
+  return `M${right} ${from}C${out} ${from} ${out} ${to} ${end} ${to}`;
 }
 
 class Minimap {

@@ -9,6 +9,7 @@ class Run {
     this.states = [];
     this.count = data.points.length;
     this.parsed = new Map();
+    this.arrangements = new Map();
   }
 
   state(index) {
@@ -80,6 +81,15 @@ class Run {
       else if (before.get(uid) !== version) found.set(uid, "changed");
     }
     for (const uid of before.keys()) if (!after.has(uid)) found.set(uid, "removed");
+    return found;
+  }
+
+  // The last few are kept: opening a box asks for the same one, going back for one of the others.
+  arrangement(point, ghosts) {
+    const key = `${point}|${ghosts}`, found = this.arrangements.get(key) || new Arrangement(this, point, ghosts);
+    this.arrangements.delete(key);
+    this.arrangements.set(key, found);
+    if (this.arrangements.size > 6) this.arrangements.delete(this.arrangements.keys().next().value);
     return found;
   }
 

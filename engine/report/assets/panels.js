@@ -52,12 +52,21 @@ function rewriteCard(app, pass, group, index) {
     app.openPlace(pass, group.places[app.places.index]);
   };
   return h("article", { class: "rewrite", id: `rewrite-${index}` },
-    h("h3", {}, h("span", { class: "times" }, `×${group.places.length}`), ` ${group.note || "rewrite"}`),
+    h("h3", {}, h("span", { class: "times" }, `×${group.places.length}`), ` ${kindOf(pass, group)}`),
     shown && h("div", { class: "pair" }, h("div", { class: "side" }, drawing(group.before, "before")), h("div", { class: "arrow", "aria-hidden": "true" }, "→"), h("div", { class: "side" }, drawing(group.after, "after"))),
     h("div", { class: "steps" }, h("button", { type: "button", onclick: () => step(-1), "aria-label": "Previous place" }, "‹"), h("button", { type: "button", class: "next", onclick: () => step(1), "aria-label": "Next place" }, "› show in graph (n)")),
     h("details", { open: group.places.length <= 4 }, h("summary", {}, plural(group.places.length, "place")),
       h("ul", { class: "places" }, group.places.slice(0, 400).map((place) => h("li", {}, h("button", { type: "button", class: "link", onclick: () => app.openPlace(pass, place) }, place.module || place.site), place.module ? h("small", {}, ` ${place.site}`) : null)))));
 }
+
+// What the pass says of a rewrite; where that is only its own summary, the operators.
+function kindOf(pass, group) {
+  if (group.note && group.note !== pass.summary) return group.note;
+  const operators = (picture) => (!picture ? "nothing" : picture.counts ? plural(Object.values(picture.counts).reduce((a, b) => a + b), "node") : brief(picture.nodes.map((n) => n.op.split(".").at(-1))));
+  return group.before || group.after ? `${operators(group.before)} → ${operators(group.after)}` : group.note || "rewrite";
+}
+
+const brief = (words, most = 5) => (words.length > most ? `${words.slice(0, most - 1).join(", ")}, … ${words.at(-1)}` : words.join(", "));
 
 function rejections(app, pass) {
   const reasons = new Map();
@@ -90,7 +99,7 @@ function fate(app, uid) {
   return status ? h("p", { class: `status ${status}` }, status) : null;
 }
 
-const table = (title, rows) => rows.length > 0 && h("section", {}, h("h3", {}, title), h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+const table = (title, rows, kind = null) => rows.length > 0 && h("section", {}, h("h3", {}, title), h("dl", { class: kind }, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
 
 function operands(app, version, point) {
   const makers = app.run.makers(point), state = app.run.state(point);
@@ -182,7 +191,7 @@ function modelDetails(app) {
   }
   const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 14).map(([op, count]) => [op, String(count)]);
   return h("div", {}, h("h2", {}, app.run.data.title), h("p", {}, `${plural(nodes.size, "node")} at “${app.run.label(app.view.to)}”`),
-    table("Operators", most), table("Inputs", some(Object.entries(sides.inputs))), table("Outputs", some(Object.entries(sides.outputs))));
+    table("Operators", most, "numbers"), table("Inputs", some(Object.entries(sides.inputs))), table("Outputs", some(Object.entries(sides.outputs))));
 }
 
 function moduleDetails(app, path) {

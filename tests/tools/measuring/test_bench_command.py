@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from shell import GELU, fuseline, refused
 
-from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
-from fuseline.tools.main import app
 from fuseline.tools.measuring import peak
 from fuseline.tools.measuring.subject import PLAIN, Subject
-
-GELU = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N,4] x) => (float[N,4] y) <float half = {0.5}, float one = {1.0}, float root = {1.4142135}>
-{
-    a = Div(x, root)  b = Erf(a)  c = Add(b, one)  d = Mul(x, c)  e = Mul(d, half)
-    f = Identity(e)   y = Relu(f)
-}"""
 
 FACTORY = """
 import torch
@@ -58,15 +46,6 @@ class Wrong(Fusion):
     def replace(self, op, x):
         return op.Neg(x)
 '''
-
-
-def fuseline(*words: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fuseline.tools.main", *map(str, words)]
-    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
-    assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture
@@ -106,13 +85,6 @@ def test_different_results_are_not_compared(graph: Path) -> None:
     words = ("bench", graph, "--plugin", "wrong.py", "--pipeline", "wrong", "--rounds", 6, "--no-memory")
     done = fuseline(*words, cwd=graph.parent, code=1)
     assert "fuseline does not compute what onnxruntime does: y:" in done.stderr
-
-
-def refused(*words: object) -> str:
-    """What the command line would show, without a process of its own."""
-    result = CliRunner().invoke(app, [str(w) for w in words])
-    assert isinstance(result.exception, FuselineError), result.output
-    return str(result.exception)
 
 
 def test_what_is_refused(graph: Path) -> None:

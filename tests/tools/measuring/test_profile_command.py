@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
 import pytest
+from shell import fuseline
 
 from fuseline.engine.facts import Training
 from fuseline.engine.inputs import generate
@@ -37,15 +35,6 @@ def gelu() -> Model:
     for node in model.graph:
         node.metadata_props[MODULE_KEY] = "net.norm" if node.op_type == "Softmax" else "net.activation"
     return model
-
-
-def fuseline(*words: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fuseline.tools.main", *map(str, words)]
-    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
-    assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def profile_of(model: Model) -> Profile:
