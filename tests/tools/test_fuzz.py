@@ -16,11 +16,13 @@ from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.registry import registry
 from fuseline.engine.rewriting import builder, checks, rewriter
 from fuseline.engine.shapes import rules
+from fuseline.tools.campaigns.fuzz import workers
 from fuseline.tools.campaigns.fuzz.campaign import campaign, judge_task
 from fuseline.tools.campaigns.fuzz.cases import OPSETS, Case, draw_case
 from fuseline.tools.campaigns.fuzz.judge import Verdict, judge
 from fuseline.tools.campaigns.fuzz.reintroduced import FAULTS, found_after, reintroduced
 from fuseline.tools.campaigns.fuzz.shrink import shrink
+from fuseline.tools.campaigns.fuzz.standard import runtime_errs
 from fuseline.tools.campaigns.fuzz.training.judging import judge_training
 from fuseline.tools.campaigns.fuzz.workers import Pool
 
@@ -147,6 +149,38 @@ def test_a_crash_is_a_finding_only_behind_the_pipeline() -> None:
     assert (before.status, after.status) == ("unusable", "crash")
     assert isinstance(after, Verdict)
     assert after.found
+
+
+def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spin(stage: str, announce: Callable[[str], None]) -> Any:
+        announce(stage)
+        while True:
+            pass
+
+    monkeypatch.setattr(workers, "_OTHER_PATIENCE", 0.1)
+    made = Pool(spin, 1)
+    try:
+        assert made.ask("transformed").status == "hang"
+    finally:
+        made.close()
+
+
+def test_where_something_is_empty_the_reference_decides() -> None:
+    """A product over nothing is whatever memory held: no measure, unless the other graph says otherwise."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N,K] x, float[K,M] z) => (float[N,M] y) { a = Identity(x) y = MatMul(a, z) }"""
+    model = onnx.parser.parse_model(text)
+    feed = {"x": np.zeros((2, 0), np.float32), "z": np.zeros((0, 3), np.float32)}
+    zeros, garbage = {"y": np.zeros((2, 3), np.float32)}, {"y": np.full((2, 3), 7, np.float32)}
+    same = onnx.parser.parse_model(text.replace("a = Identity(x) y = MatMul(a, z)", "y = MatMul(x, z)"))
+    other = onnx.parser.parse_model(text.replace("y = MatMul(a, z)", "b = MatMul(a, z) y = Exp(b)"))
+    assert runtime_errs(model, same, feed, garbage, zeros)
+    assert runtime_errs(model, same, feed, zeros, garbage)
+    assert not runtime_errs(model, other, feed, zeros, garbage)
+    assert not runtime_errs(model, same, feed, zeros, None)
+    full = {"x": np.ones((2, 1), np.float32), "z": np.full((1, 3), 7, np.float32)}
+    assert not runtime_errs(model, same, full, garbage, zeros)
+    assert runtime_errs(model, same, full, zeros, garbage)
 
 
 def test_gradients_are_judged_by_torch() -> None:

@@ -9,15 +9,19 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from fuseline.tools.campaigns.fuzz.judge import Verdict
 
 __all__ = ["Pool"]
 
-# Cases are small; what takes this long does not end. The runtime itself hangs on a few.
+# Cases are small; what computes this long does not end. The runtime itself hangs on a few. Seconds of the
+# processor: on a busy machine a case may wait long for its turn.
 _PATIENCE = {"original": 5.0}
 _OTHER_PATIENCE = 60.0
+_WAITING = 10
+"""What waits for so many times as long does not end either."""
 
 Work = Callable[[Any, Callable[[str], None]], Any]
 
@@ -43,7 +47,7 @@ class _Worker:
         self._work = work
         self.task: Any = None
         self.stage = ""
-        self.since = 0.0
+        self.since = self.computed = 0.0
         self._start()
 
     def _start(self) -> None:
@@ -55,8 +59,27 @@ class _Worker:
         theirs.close()
 
     def give(self, task: Any) -> None:
-        self.task, self.stage, self.since = task, "", time.monotonic()
+        self.task = task
+        self._enter("")
         self.pipe.send(task)
+
+    def _enter(self, stage: str) -> None:
+        self.stage, self.since, self.computed = stage, time.monotonic(), self._seconds()
+
+    def _seconds(self) -> float:
+        """Of the processor so far; where that is not told, of the clock."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return time.monotonic()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _hangs(self) -> bool:
+        patience = _PATIENCE.get(self.stage, _OTHER_PATIENCE)
+        waited = time.monotonic() - self.since
+        return waited > patience and (
+            self._seconds() - self.computed > patience or waited > patience * _WAITING
+        )
 
     def poll(self) -> Any:
         """The answer, a Verdict on a death, or None while it works."""
@@ -70,10 +93,10 @@ class _Worker:
                     raise RuntimeError(
                         f"the fuzzer itself failed on {getattr(self.task, 'label', self.task)}:\n{content}"
                     )
-                self.stage, self.since = content, time.monotonic()
+                self._enter(content)
         except (EOFError, ConnectionResetError):
             return self._died("crash")
-        if time.monotonic() - self.since > _PATIENCE.get(self.stage, _OTHER_PATIENCE):
+        if self._hangs():
             self._process.kill()
             return self._died("hang")
         return None
