@@ -74,8 +74,8 @@ def _cross_entropy(rows: int, classes: int, labelled: float, threads: int) -> Ca
     labels[rng.random(rows) >= labelled] = -100
     feeds = {"logits": logits, "labels": labels, "dloss": np.array(1.0, np.float32)}
     ours = [
-        native("FusedCrossEntropy", ["logits", "labels"], ["loss", "lse", "state"]),
-        native("FusedCrossEntropyGrad", ["dloss", "logits", "labels", "lse", "state"], ["dlogits"]),
+        native("FusedCrossEntropy", ["logits", "labels"], ["loss", "statistics", "state"]),
+        native("FusedCrossEntropyGrad", ["dloss", "logits", "labels", "statistics", "state"], ["dlogits"]),
     ]
     theirs = [
         stock("SoftmaxCrossEntropyLoss", ["logits", "labels"], ["loss", "log"], ignore_index=-100),

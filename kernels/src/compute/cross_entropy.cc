@@ -4,14 +4,16 @@
 namespace fuseline::FUSELINE_ISA {
 namespace {
 
+// The largest logit, and the logarithm of the sum of exponentials below it. They are kept apart: of logits that are
+// large, their sum would lose the second.
 struct RowSums {
-  float log_sum_exp, sum;
+  float top, log_sum;
 };
 
 // Blocks that stay in the first cache between the search for the maximum and the exponentials.
 RowSums reduce_row(const float* x, int64_t width) {
   constexpr int64_t block = 2048;
-  float highest = -__builtin_inff(), exponentials = 0, plain = 0;
+  float highest = -__builtin_inff(), exponentials = 0;
   for (int64_t start = 0; start < width; start += block) {
     const float* part = x + start;
     const int64_t count = min(block, width - start);
@@ -25,7 +27,6 @@ RowSums reduce_row(const float* x, int64_t width) {
     });
     const float top = largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
     const float sum = values.total();
-    plain += sum;
     // Nothing but classes that are masked out: the search for the top passes over what is no number, the sum does not.
     if (top == -__builtin_inff() && sum == sum) continue;
     Sum total;
@@ -35,13 +36,22 @@ RowSums reduce_row(const float* x, int64_t width) {
     exponentials = total.total() + exponentials * __builtin_expf(highest - top);
     highest = top;
   }
-  return {highest + __builtin_logf(exponentials), plain};
+  return {highest, __builtin_logf(exponentials)};
 }
 
-// Writes scale·(e^(x − lse) − flat) along a row, past the caches where asked.
-void write_row(const CrossEntropyBackward& a, const float* x, float* dx, float log_sum_exp, float flat) {
+// How far the mean of a row lies below its top.
+float mean_below(const float* x, int64_t width, float top) {
+  Sum total;
+  sweep(width, [&](int64_t i, auto lanes, int slot) FL_LAMBDA {
+    total.add(keep(top - load(x + i, lanes), 0, lanes), slot);
+  });
+  return total.total() / static_cast<float>(width);
+}
+
+// Writes scale·(e^(x − top − log_sum) − flat) along a row, past the caches where asked.
+void write_row(const CrossEntropyBackward& a, const float* x, float* dx, RowSums sums, float flat) {
   const auto value = [&](int64_t i, auto lanes) FL_LAMBDA {
-    return (exp(load(x + i, lanes) - log_sum_exp) - flat) * a.scale;
+    return (exp(load(x + i, lanes) - sums.top - sums.log_sum) - flat) * a.scale;
   };
   if (!a.bypass_cache) {
     sweep(a.width, [&](int64_t i, auto lanes, int) FL_LAMBDA { store(dx + i, value(i, lanes), lanes); });
@@ -59,15 +69,18 @@ void write_row(const CrossEntropyBackward& a, const float* x, float* dx, float l
 
 void cross_entropy_forward(const CrossEntropyForward& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    a.log_sum_exp[row] = __builtin_inff();
+    float* statistics = a.statistics + 2 * row;
+    statistics[0] = 0;
+    statistics[1] = __builtin_inff();
     a.losses[row] = 0;
     if (a.labels[row] == a.ignored) continue;
     const float* x = a.logits + row * a.width;
     const RowSums sums = reduce_row(x, a.width);
+    statistics[0] = sums.top;
+    statistics[1] = sums.log_sum;
     // Classes masked by -inf have no mean, and without smoothing no need of one.
-    const float mean = a.smoothing > 0 ? sums.sum / static_cast<float>(a.width) : 0;
-    a.log_sum_exp[row] = sums.log_sum_exp;
-    a.losses[row] = sums.log_sum_exp - (1 - a.smoothing) * x[a.labels[row]] - a.smoothing * mean;
+    const float spread = a.smoothing > 0 ? a.smoothing * mean_below(x, a.width, sums.top) : 0;
+    a.losses[row] = sums.log_sum + (1 - a.smoothing) * (sums.top - x[a.labels[row]]) + spread;
   }
 }
 
@@ -75,16 +88,16 @@ void cross_entropy_backward(const CrossEntropyBackward& a, int64_t begin, int64_
   for (int64_t row = begin; row < end; ++row) {
     const float* x = a.logits + row * a.width;
     float* dx = a.dlogits + row * a.width;
-    const float log_sum_exp = a.log_sum_exp[row];
-    if (log_sum_exp == __builtin_inff()) {
+    const RowSums sums{a.statistics[2 * row], a.statistics[2 * row + 1]};
+    if (sums.log_sum == __builtin_inff()) {
       memset(dx, 0, sizeof(float) * a.width);
       continue;
     }
     const float flat = a.smoothing / static_cast<float>(a.width);
     const int64_t label = a.labels[row];
     const float labelled = x[label];  // dx may be the memory of x
-    write_row(a, x, dx, log_sum_exp, flat);
-    dx[label] = (__builtin_expf(labelled - log_sum_exp) - flat - (1 - a.smoothing)) * a.scale;
+    write_row(a, x, dx, sums, flat);
+    dx[label] = (__builtin_expf(labelled - sums.top - sums.log_sum) - flat - (1 - a.smoothing)) * a.scale;
   }
 }
 

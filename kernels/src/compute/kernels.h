@@ -83,16 +83,17 @@ struct EmbeddingBackward {
   float* dweight;
   int64_t count, width, first, last, vocabulary, padding;
 };
-// Rows. An ignored row has an infinite log_sum_exp, which makes its gradient vanish without further ado.
+// Rows. Statistics are the top of a row and the logarithm of the sum of exponentials below it; of an ignored row the
+// second is infinite.
 struct CrossEntropyForward {
   const float* logits;
   const int64_t* labels;
-  float *log_sum_exp, *losses;
+  float *statistics, *losses;
   int64_t width, ignored;
   float smoothing;
 };
 struct CrossEntropyBackward {
-  const float *logits, *log_sum_exp;
+  const float *logits, *statistics;
   const int64_t* labels;
   float* dlogits;
   int64_t width;

@@ -36,10 +36,12 @@ void cross_entropy(const Context& context) {
   const int64_t counted = count_labels(
       logits, labels, [&](int64_t row) { return labels.ints()[row] != ignored; },
       "ignore_index " + std::to_string(ignored));
-  float* losses = run_scratch(2 * rows);
-  float* log_sum_exp = context.output(1, labels.shape);
-  if (log_sum_exp == nullptr) log_sum_exp = losses + rows;
-  const CrossEntropyForward arguments{logits.floats(), labels.ints(), log_sum_exp, losses, logits.last(), ignored,
+  float* losses = run_scratch(3 * rows);
+  Shape each = labels.shape;
+  each.push_back(2);
+  float* statistics = context.output(1, each);
+  if (statistics == nullptr) statistics = losses + rows;
+  const CrossEntropyForward arguments{logits.floats(), labels.ints(), statistics, losses, logits.last(), ignored,
                                       smoothing};
   for_range(context.parallel(), rows, logits.last() * kCost,
             [&](int64_t begin, int64_t end) { routines().cross_entropy_forward(arguments, begin, end); });
@@ -56,14 +58,14 @@ void cross_entropy(const Context& context) {
 
 void cross_entropy_gradient(const Context& context) {
   const Tensor dloss = context.input(0), logits = context.input(1), labels = context.input(2);
-  const float* log_sum_exp = context.input(3).floats();
+  const float* statistics = context.input(3).floats();
   const float* state = context.input(4).floats();
   count_labels(
-      logits, labels, [&](int64_t row) { return log_sum_exp[row] != std::numeric_limits<float>::infinity(); },
+      logits, labels, [&](int64_t row) { return statistics[2 * row + 1] != std::numeric_limits<float>::infinity(); },
       "of a row that was ignored");
   float* dlogits = context.output(0, logits.shape);
   const CrossEntropyBackward arguments{logits.floats(),
-                                       log_sum_exp,
+                                       statistics,
                                        labels.ints(),
                                        dlogits,
                                        logits.last(),
@@ -81,11 +83,11 @@ Definitions cross_entropy_definitions() {
   return {
       {"FusedCrossEntropy",
        {logits, labels},
-       {{"loss", "()"}, optional("log_sum_exp", "*R"), optional("state", "2")},
+       {{"loss", "()"}, optional("statistics", "*R,2"), optional("state", "2")},
        {{"ignore_index", true, -100}, {"reduction", true, 0}, {"label_smoothing", false, 0}},
        cross_entropy},
       {"FusedCrossEntropyGrad",
-       {{"dloss", "1"}, logits, labels, {"log_sum_exp", "*R"}, {"state", "2"}},
+       {{"dloss", "1"}, logits, labels, {"statistics", "*R,2"}, {"state", "2"}},
        {{"dlogits", "*R,V"}},
        {},
        cross_entropy_gradient,
