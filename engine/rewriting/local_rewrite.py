@@ -11,7 +11,6 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import is_standard
 from fuseline.engine.pass_ import Pass, Phase
 from fuseline.engine.rewriting.builder import Builder
-from fuseline.engine.rewriting.forms import Inexpressible
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["LocalRewrite"]
@@ -45,16 +44,11 @@ class LocalRewrite(Pass):
         return rewriter.changes
 
     def _exchange(self, rewriter: Rewriter, node: ir.Node) -> None:
-        op = rewriter.builder(node)
-        try:
+        with rewriter.building(node) as op:
             made = self.build(op, node)
-        except Inexpressible as error:
-            op.discard()
-            rewriter.withdraw(node, error.message)
-            return
-        values = [made] if isinstance(made, ir.Value) else list(made)
-        pairs = [(old, new) for old, new in zip(node.outputs, values, strict=False) if new is not None]
-        rewriter.replace([node], op.nodes, pairs)
+            values = [made] if isinstance(made, ir.Value) else list(made)
+            pairs = [(old, new) for old, new in zip(node.outputs, values, strict=False) if new is not None]
+            rewriter.replace([node], op.nodes, pairs)
 
 
 def _qualified(node: ir.Node) -> str:

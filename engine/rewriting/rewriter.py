@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -17,6 +18,7 @@ from fuseline.engine.analysis.analyses import Analyses, Analysis, Kind
 from fuseline.engine.model import Model
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.checks import check_node, check_replacement, import_domain
+from fuseline.engine.rewriting.forms import Inexpressible
 
 __all__ = ["MODULE_KEY", "PASS_KEY", "REPLACES_KEY", "SOURCE_KEY", "Rejection", "Rewrite", "Rewriter"]
 
@@ -102,6 +104,19 @@ class Rewriter:
     def builder(self, place: ir.Node | ir.Graph) -> Builder:
         """What makes nodes for a place: `insert` or `replace` puts them there."""
         return Builder(self, place)
+
+    @contextmanager
+    def building(self, node: ir.Node) -> Iterator[Builder]:
+        """The builder for a permitted rewrite of a node; what it makes is put in place within the block.
+
+        If that cannot be expressed in the opset and types at hand, the node stays, with the reason.
+        """
+        op = self.builder(node)
+        try:
+            yield op
+        except Inexpressible as error:
+            op.discard()
+            self.withdraw(node, error.message)
 
     def replace(
         self, old: Sequence[ir.Node], new: Sequence[ir.Node], values: Iterable[tuple[ir.Value, ir.Value]]

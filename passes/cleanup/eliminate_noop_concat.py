@@ -28,9 +28,9 @@ class EliminateNoopConcat(Pass):
             if len(filled) == 1:
                 bypass(rewriter, node, filled[0], "one part")
             elif filled and len(filled) < len(node.inputs) and rewriter.permit(node, "empty parts"):
-                op = rewriter.builder(node)
-                [joined] = op.copy(node, filled)
-                rewriter.replace([node], op.nodes, [(node.outputs[0], joined)])
+                with rewriter.building(node) as op:
+                    [joined] = op.copy(node, filled)
+                    rewriter.replace([node], op.nodes, [(node.outputs[0], joined)])
         return rewriter.changes
 
 

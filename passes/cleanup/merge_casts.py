@@ -48,7 +48,7 @@ class MergeCasts(Pass):
             if target == source.dtype:
                 bypass(rewriter, node, source, "casts cancel")
             elif rewriter.permit(node, "two casts"):
-                op = rewriter.builder(node)
-                [cast] = op.copy(node, [source])
-                rewriter.replace([inner, node], op.nodes, [(node.outputs[0], cast)])
+                with rewriter.building(node) as op:
+                    [cast] = op.copy(node, [source])
+                    rewriter.replace([inner, node], op.nodes, [(node.outputs[0], cast)])
         return rewriter.changes

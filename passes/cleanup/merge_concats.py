@@ -31,10 +31,10 @@ class MergeConcats(Pass):
             inputs: list[ir.Value | None] = []
             for value, source in zip(node.inputs, inner, strict=True):
                 inputs.extend(source.inputs if source is not None else [value])
-            op = rewriter.builder(node)
-            [joined] = op.copy(node, inputs)
-            replaced = list(dict.fromkeys(n for n in inner if n is not None))
-            rewriter.replace([*replaced, node], op.nodes, [(node.outputs[0], joined)])
+            with rewriter.building(node) as op:
+                [joined] = op.copy(node, inputs)
+                replaced = list(dict.fromkeys(n for n in inner if n is not None))
+                rewriter.replace([*replaced, node], op.nodes, [(node.outputs[0], joined)])
         return rewriter.changes
 
 

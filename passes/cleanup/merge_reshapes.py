@@ -43,9 +43,9 @@ class MergeReshapes(Pass):
                 continue
             form = _form(model, values, node, source)
             if form is not None and rewriter.permit(node, "two reshapes"):
-                op = rewriter.builder(node)
-                merged = op.node(form[0], source, form[1])
-                rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
+                with rewriter.building(node) as op:
+                    merged = op.node(form[0], source, form[1])
+                    rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
         return rewriter.changes
 
 

@@ -40,10 +40,10 @@ class MergeSlices(Pass):
             if first is None or second is None or not _disjoint(first[2], second[2], rank):
                 continue
             if rewriter.permit(node, "two slices"):
-                op = rewriter.builder(node)
-                bounds = [np.concatenate(parts) for parts in zip(first, second, strict=True)]
-                merged = op.Slice(inner.inputs[0], *bounds)
-                rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
+                with rewriter.building(node) as op:
+                    bounds = [np.concatenate(parts) for parts in zip(first, second, strict=True)]
+                    merged = op.Slice(inner.inputs[0], *bounds)
+                    rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
         return rewriter.changes
 
 

@@ -33,9 +33,9 @@ class MergeTransposes(Pass):
             if perm == sorted(perm):
                 bypass(rewriter, node, source, "transposes cancel")
             elif rewriter.permit(node, "two transposes"):
-                op = rewriter.builder(node)
-                merged = op.Transpose(source, perm=perm)
-                rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
+                with rewriter.building(node) as op:
+                    merged = op.Transpose(source, perm=perm)
+                    rewriter.replace([inner, node], op.nodes, [(node.outputs[0], merged)])
         return rewriter.changes
 
 

@@ -73,14 +73,14 @@ def _sizes(model: Model, node: ir.Node) -> list[int] | None:
 def _exchange(model: Model, rewriter: Rewriter, node: ir.Node, readers: list[ir.Node]) -> None:
     sizes = _sizes(model, node)
     assert sizes is not None
-    op = rewriter.builder(node)
     axis = attribute(node, "axis", 0)
     x = node.inputs[0]
     assert x is not None
-    parts = op.Split(x, np.array(sizes, np.int64), _outputs=len(sizes), axis=axis)
-    rewriter.insert(node, op.nodes, replaces=[node, *readers])
-    for reader in readers:
-        position = scalar(model, reader.inputs[1])
-        assert position is not None
-        rewriter.redirect(reader.outputs[0], parts[int(position)])
-    rewriter.remove(*readers, node)
+    with rewriter.building(node) as op:
+        parts = op.Split(x, np.array(sizes, np.int64), _outputs=len(sizes), axis=axis)
+        rewriter.insert(node, op.nodes, replaces=[node, *readers])
+        for reader in readers:
+            position = scalar(model, reader.inputs[1])
+            assert position is not None
+            rewriter.redirect(reader.outputs[0], parts[int(position)])
+        rewriter.remove(*readers, node)

@@ -27,9 +27,9 @@ class CanonicalizeTranspose(Pass):
             target = _target(node)
             if target is None or not rewriter.permit(node, "only dimensions of size 1 move"):
                 continue
-            op = rewriter.builder(node)
-            made = op.Reshape(node.inputs[0], target)
-            rewriter.replace([node], op.nodes, [(node.outputs[0], made)])
+            with rewriter.building(node) as op:
+                made = op.Reshape(node.inputs[0], target)
+                rewriter.replace([node], op.nodes, [(node.outputs[0], made)])
         return rewriter.changes
 
 
