@@ -1,4 +1,4 @@
-"""Scaling and shifting the output channels of a convolution by changing its weights."""
+"""Scaling and shifting what a convolution reads or makes by changing its weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import has_references, is_op
 from fuseline.engine.rewriting.rewriter import Rewriter
 
-__all__ = ["foldable_convolution", "per_channel", "scale_and_shift"]
+__all__ = ["foldable_convolution", "has_constant_weights", "per_channel", "scale_and_shift", "scale_input"]
 
 Array = npt.NDArray[Any]
 _LARGEST = 1 << 28
@@ -28,10 +28,12 @@ def foldable_convolution(model: Model, value: ir.Value | None) -> ir.Node | None
         return None
     if node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1:
         return None
-    if not _is_float(model, node.inputs[1]):
-        return None
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return node if bias is None or _is_float(model, bias) else None
+    return node if has_constant_weights(model, node) else None
+
+
+def has_constant_weights(model: Model, convolution: ir.Node) -> bool:
+    bias = convolution.inputs[2] if len(convolution.inputs) > 2 else None
+    return _is_float(model, convolution.inputs[1]) and (bias is None or _is_float(model, bias))
 
 
 def _is_float(model: Model, value: ir.Value | None) -> bool:
@@ -51,8 +53,8 @@ def per_channel(array: Array, channels: int, rank: int) -> Array | None:
 
 def scale_and_shift(
     model: Model, rewriter: Rewriter, convolution: ir.Node, last: ir.Node, scale: Array, shift: Array
-) -> None:
-    """Put a convolution with other weights in the place of `convolution` … `last`."""
+) -> bool:
+    """Put a convolution with other weights in the place of `convolution` and `last`; False if it stays."""
     weight = constant(model, convolution.inputs[1], at_most=_LARGEST)
     assert weight is not None
     old = convolution.inputs[2] if len(convolution.inputs) > 2 else None
@@ -61,9 +63,36 @@ def scale_and_shift(
     axis = 0 if convolution.op_type == "Conv" else 1
     factors = scale.astype(np.float64).reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
     # In double precision, so that the result is rounded once.
-    new_weight = (weight.astype(np.float64) * factors).astype(weight.dtype)
-    new_bias = (bias.astype(np.float64) * scale + shift).astype(weight.dtype)
+    with np.errstate(all="ignore"):
+        new_weight = (weight.astype(np.float64) * factors).astype(weight.dtype)
+        new_bias = (bias.astype(np.float64) * scale + shift).astype(weight.dtype)
+    if not _permitted(rewriter, last, f"{last.op_type} of a convolution", new_weight, new_bias):
+        return False
     op = rewriter.builder(convolution)
     inputs = (convolution.inputs[0], op.constant(new_weight, "weight"), op.constant(new_bias, "bias"))
     [made] = op.copy(convolution, inputs)
     rewriter.replace([convolution, last], op.nodes, [(last.outputs[0], made)])
+    return True
+
+
+def scale_input(
+    model: Model, rewriter: Rewriter, first: ir.Node, x: ir.Value, convolution: ir.Node, factor: float
+) -> None:
+    """Put a convolution of x with other weights in the place of `first`, x·factor, and `convolution`."""
+    weight = constant(model, convolution.inputs[1], at_most=_LARGEST)
+    assert weight is not None
+    with np.errstate(all="ignore"):
+        new_weight = (weight.astype(np.float64) * factor).astype(weight.dtype)
+    if not _permitted(rewriter, convolution, f"convolution of a {first.op_type}", new_weight):
+        return
+    op = rewriter.builder(convolution)
+    [made] = op.copy(convolution, (x, op.constant(new_weight, "weight"), *convolution.inputs[2:]))
+    rewriter.replace([first, convolution], op.nodes, [(convolution.outputs[0], made)])
+
+
+def _permitted(rewriter: Rewriter, node: ir.Node, note: str, *weights: Array) -> bool:
+    """Whether to go on: weights that are infinite would give another result where it is not."""
+    if not all(np.isfinite(w).all() for w in weights):
+        rewriter.reject(node, "the weights would not be finite")
+        return False
+    return rewriter.permit(node, note)

@@ -35,9 +35,9 @@ class FoldConvBatchnorm(Pass):
                 rewriter.reject(node, "its scale, bias, mean or variance is not constant")
                 continue
             scale, bias, mean, variance = (np.asarray(c, np.float64) for c in constants)
-            if rewriter.permit(node, "batch normalization of a convolution"):
+            with np.errstate(all="ignore"):
                 factor = scale / np.sqrt(variance + node.attributes.get_float("epsilon", 1e-5))
-                scale_and_shift(model, rewriter, convolution, node, factor, bias - mean * factor)
+            scale_and_shift(model, rewriter, convolution, node, factor, bias - mean * factor)
         return rewriter.changes
 
 
