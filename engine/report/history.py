@@ -48,6 +48,8 @@ class History:
     """Collects points. `start` once, then `step` for every pass; `data` is what the page is made from."""
 
     title: str
+    labels: Sequence[str] = ()
+    """What the points are called, where no passes lead from one to the next."""
     _versions: list[list[Any]] = field(default_factory=list)
     _points: list[dict[str, Any]] = field(default_factory=list)
     _passes: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +83,11 @@ class History:
         facts["point"] = len(self._points) - 1
         self._passes.append(facts)
 
+    @property
+    def last(self) -> Snapshot:
+        """The model at the last point."""
+        return self._snapshot
+
     def measure(self, sizes: Mapping[str, int], found: Measures) -> None:
         """What the nodes of the last point cost, at these sizes of what the model leaves open."""
         self._sizes = dict(sizes)
@@ -95,6 +102,7 @@ class History:
             "schema": SCHEMA,
             "version": VERSION,
             "title": self.title,
+            "labels": self.labels,
             "passes": passes,
             "versions": self._versions,
             "points": self._points,

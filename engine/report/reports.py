@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fuseline.engine.diff import Snapshot
+from fuseline.engine.diff import Snapshot, diff
 from fuseline.engine.model import Model
 from fuseline.engine.report.history import History, PassRow
 from fuseline.engine.report.measures import measures
@@ -20,14 +20,15 @@ def report_of_model(model: Model, title: str) -> dict[str, Any]:
     return history.data()
 
 
-def report_of_diff(before: Model, after: Model, title: str) -> dict[str, Any]:
-    """Two models to compare."""
-    history = History(title)
+def report_of_diff(before: Model, after: Model, names: tuple[str, str]) -> dict[str, Any]:
+    """Two models to compare, by these names."""
+    history = History(" → ".join(names), names)
     history.start(Snapshot.of(before))
     history.measure(*measures(before))
     new = Snapshot.of(after)
-    sizes = (sum(len(g) for g in model.graphs()) for model in (before, after))
-    facts = {"index": 1, "name": "difference", "text": title, "changes": 1, "seconds": None}
-    history.step(PassRow({**facts, **dict(zip(("nodes_before", "nodes_after"), sizes, strict=True))}), new)
+    made = diff(history.last, new)
+    sizes = [sum(len(g.nodes) for g in side.graphs()) for side in (history.last, new)]
+    facts = {"index": 1, "name": names[1], "text": names[1], "changes": sum(made.counts().values())}
+    history.step(PassRow({**facts, "nodes_before": sizes[0], "nodes_after": sizes[1]}), new, made)
     history.measure(*measures(after))
     return history.data()

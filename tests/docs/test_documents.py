@@ -89,7 +89,6 @@ def test_few_blocks_are_pictures() -> None:
     ]
     assert sorted(shown) == [
         "CONTRIBUTING.md: text",
-        "docs/design.md: text",
         "docs/diff-schema.md: jsonc",
         "docs/diff-schema.md: jsonc",
         *["docs/index.md: {toctree}"] * 4,

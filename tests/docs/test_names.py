@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import xml.etree.ElementTree as ET
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,14 @@ def test_every_option_of_the_trainer_has_its_row() -> None:
     rows = set(re.findall(r"(?m)^\| `(\w+)=", page))
     parameters = inspect.signature(fuseline.Trainer.__init__).parameters.values()
     assert rows == {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_the_picture_of_the_design_shows_folders_that_are_there() -> None:
+    drawn = (ROOT / "docs" / "design.svg").read_text()
+    texts = [e.text or "" for e in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    named = [text for text in texts if "/" in text]
+    assert {"exporters/", "passes/", "kernels/", "engine/operators/"} <= set(named)
+    assert not [name for name in named if not (ROOT / name).exists()]
+    groups = {p.parent.name for p in (ROOT / "passes").glob("*/*.py")} - {"pipelines"}
+    assert groups == {text for text in texts if (ROOT / "passes" / text / "__init__.py").is_file()} & groups
+    assert groups <= set(texts)

@@ -165,11 +165,49 @@ def test_names_are_text(desktop: Page, tmp_path: Path) -> None:
 def test_two_files(desktop: Page, tmp_path: Path) -> None:
     before = layered()
     after = Pipeline.parse("fuse-gelu").run(before).model
-    write_page(report_of_diff(before, after, "a → b"), tmp_path / "d.html")
+    write_page(report_of_diff(before, after, ("a", "b")), tmp_path / "d.html")
     desktop.open(tmp_path / "d.html")
-    desktop.click("#tab-graph")
     desktop.click("#changes")
     desktop.until(lambda: sum(b.endswith("added") for b in desktop.boxes()) == LAYERS)
+    assert desktop.visible("#timeline h2") == ["Models"]
+    assert desktop.visible("#timeline b") == ["a", "b"]
+    assert desktop.visible("figcaption") == ["a → b"]
+    write_page(report_of_diff(before, before, ("a", "a")), tmp_path / "same.html")
+    desktop.open(tmp_path / "same.html")
+    assert "0 changes" in desktop.visible("#timeline small")
+    assert desktop.errors() == []
+
+
+def test_ghosts_keep_their_wires_and_folders(desktop: Page, tmp_path: Path) -> None:
+    """What is gone is drawn with what it read and who read it; what came stands where the old nodes stood."""
+    text = "g (float[4] x) => (float[4] y) { a = Neg(x) b = Identity(a) c = Tanh(b) y = Neg(c) }"
+    model = Model.from_text(f"{HEADER}{text}")
+    for node, name in zip(
+        model.graph, ("/net/in", "/net/block/same", "/net/block/act", "/net/out"), strict=True
+    ):
+        node.name = name
+    Pipeline.parse("eliminate-identity").run(model, observers=[DumpDiffs(tmp_path / "d")])
+    desktop.open(tmp_path / "d" / "report.html", "#panel=graph&mode=unified&from=0&to=1")
+    wires = desktop.script(
+        "return report.right.scene.edges.map(e => [e.source.label, e.target.label, e.ghost].join(' '))"
+    )
+    assert sorted(wires) == ["Identity Tanh true", "Neg Identity true", "Neg Tanh false", "Tanh Neg false"]
+    assert any(b.startswith("module net") for b in desktop.boxes())
+
+
+def test_a_layer_of_many_boxes_is_broken_into_lines(desktop: Page, tmp_path: Path) -> None:
+    body = (
+        " ".join(f"a{i} = Neg(x)" for i in range(30))
+        + " y = Sum("
+        + ",".join(f"a{i}" for i in range(30))
+        + ")"
+    )
+    model = Model.from_text(f"{HEADER}g (float[4] x) => (float[4] y) {{ {body} }}")
+    write_page(report_of_model(model, "wide"), tmp_path / "wide.html")
+    desktop.open(tmp_path / "wide.html")
+    heights = desktop.script("return report.right.scene.boxes.filter(b => b.label === 'Neg').map(b => b.ay)")
+    assert len(heights) == 30
+    assert len(set(heights)) == 4, "thirty boxes in lines of eight at most"
 
 
 def test_a_phone(phone: Page, dump: Path) -> None:

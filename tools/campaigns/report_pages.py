@@ -82,14 +82,14 @@ def _large(folder: Path) -> Path:
     from transformers import AutoModelForImageClassification, SwinConfig
 
     torch.manual_seed(0)
-    config = SwinConfig(
-        embed_dim=16, depths=[2, 2, 18, 2], num_heads=[1, 2, 4, 8], attn_implementation="eager"
+    config = SwinConfig(embed_dim=16, depths=[2, 2, 18, 2], num_heads=[1, 2, 4, 8])
+    net: Any = AutoModelForImageClassification.from_config(  # type: ignore[no-untyped-call]
+        config, attn_implementation="eager"
     )
-    net: Any = AutoModelForImageClassification.from_config(config).eval()
     with tempfile.TemporaryDirectory() as beside, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(beside) / "swin.onnx"
-        torch.onnx.export(net, (torch.randn(1, 3, 224, 224),), path, dynamo=False, opset_version=17)
+        torch.onnx.export(net.eval(), (torch.randn(1, 3, 224, 224),), path, dynamo=False, opset_version=17)
         model = Model.load(path)
         console.print(f"Swin: {counted(sum(1 for _ in model.nodes()), 'node')}")
         observers = [DumpDiffs(folder, title="Swin, from torch's exporter")]
@@ -110,7 +110,7 @@ def _view(folder: Path) -> Path:
 
 def _diff(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    write_page(report_of_diff(*_two_models(), "bert.onnx → small.onnx"), folder / "report.html")
+    write_page(report_of_diff(*_two_models(), ("bert.onnx", "small.onnx")), folder / "report.html")
     return folder / "report.html"
 
 

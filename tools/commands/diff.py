@@ -40,7 +40,7 @@ def diff_command(
         found = diff(old, new)
         if html is not None:
             tell("drawing")
-            write_page(report_of_diff(old, new, f"{before.name} → {after.name}"), html)
+            write_page(report_of_diff(old, new, (before.name, after.name)), html)
     if as_json:
         sys.stdout.write(to_json(found, context=context))
     elif html is None:

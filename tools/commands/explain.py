@@ -12,6 +12,7 @@ from fuseline.tools.console import console
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
+    from fuseline.tools.progress import Activity
 
 __all__ = ["explain_command"]
 
@@ -32,26 +33,32 @@ def explain_command(
     from fuseline.engine.patterns import Fusion
     from fuseline.engine.patterns.explain import explain
     from fuseline.engine.registry import registry
+    from fuseline.tools.progress import activity
 
     for path in plugin or ():
         registry.load_plugin(path)
     chosen = registry[name]
     if not issubclass(chosen, Fusion):
         raise FuselineError(f"{name!r} is not a fusion, so it has no pattern to explain")
-    loaded = Model.load(model)
-    if pipeline is not None:
-        loaded = _advance(loaded, pipeline, name)
-    explanation = explain(chosen(), loaded, at_most=at_most)
+    with activity(quiet=as_json, lines=False) as tell:
+        tell(f"reading {model.name}")
+        loaded = Model.load(model)
+        if pipeline is not None:
+            loaded = _advance(loaded, pipeline, name, tell)
+        tell(f"looking for {name}")
+        explanation = explain(chosen(), loaded, at_most=at_most)
     console.print(explanation.to_json() if as_json else str(explanation), markup=False)
 
 
-def _advance(model: Model, text: str, name: str) -> Model:
+def _advance(model: Model, text: str, name: str, tell: Activity) -> Model:
     """The model as the fusion meets it in the pipeline: after every pass in front of its first use."""
     from fuseline.engine.errors import PipelineError, did_you_mean
     from fuseline.engine.pipeline import Pipeline
+    from fuseline.tools.progress import PassProgress
 
     passes = list(Pipeline.resolve(text).passes())
     names = [p.name for p in passes]
     if name not in names:
         raise PipelineError(f"the pipeline has no pass {name!r}", hint=did_you_mean(name, names))
-    return Pipeline.of(*passes[: names.index(name)]).run(model, in_place=True).model
+    before = Pipeline.of(*passes[: names.index(name)])
+    return before.run(model, observers=[PassProgress(tell)], in_place=True).model

@@ -44,17 +44,21 @@ def plan_command(
     from fuseline.engine.model import Model
     from fuseline.engine.outputs import check_output_file, check_output_folder
     from fuseline.kernels.records import register_records
+    from fuseline.tools.progress import PassProgress, activity
 
     register_records()  # without them the sizes of what native operators make are not known
     if dump is not None:
         check_output_folder(dump)
     if picture is not None:
         check_output_file(picture)
-    loaded = Model.load(model)
-    given = given_sizes(batch, seq, size)
-    sizes = sizes_for(loaded, given)
-    found = candidates(loaded, sizes, observers=lambda name: _dumping(dump, name))
-    plans = {plan.name: Simulation(at_sizes(plan.model, sizes)) for plan in found}
+    with activity(quiet=as_json, lines=False) as tell:
+        tell(f"reading {model.name}")
+        loaded = Model.load(model)
+        sizes = sizes_for(loaded, given_sizes(batch, seq, size))
+        tell("planning")
+        found = candidates(loaded, sizes, observers=lambda name: [PassProgress(tell), *_dumping(dump, name)])
+        tell("simulating")
+        plans = {plan.name: Simulation(at_sizes(plan.model, sizes)) for plan in found}
     if picture is not None:
         picture.write_text(draw(list(plans.items())), encoding="utf-8")
     described = {

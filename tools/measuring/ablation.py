@@ -19,7 +19,8 @@ from fuseline.engine.properties import Property
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.kernels.records import register_records
 from fuseline.tools.measuring.contenders import OURS, Contenders, check_agreement
-from fuseline.tools.measuring.intervals import Interval, differences, ratios
+from fuseline.tools.measuring.intervals import FEWEST, Interval, differences, ratios
+from fuseline.tools.measuring.steps import Step
 from fuseline.tools.measuring.subject import Subject
 from fuseline.tools.measuring.timing import take_turns
 from fuseline.tools.progress import Activity
@@ -27,6 +28,8 @@ from fuseline.tools.progress import Activity
 __all__ = ["Ablation", "ablate"]
 
 WITHOUT = "without"
+UNNOTICED = 0.02
+"""Where the first rounds enclose no difference within so narrow bounds, no more rounds are spent on it."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Ablation:
     ratio: Interval | None = None
     memory: int = 0
     nodes: int = 0
+    rounds: int = 0
 
     @property
     def bought(self) -> float:
@@ -56,6 +60,7 @@ class Ablation:
             "ratio": self.ratio.to_json() if self.ratio is not None and self.ratio.meaningful else None,
             "memory_bytes": self.memory if measured else None,
             "nodes": self.nodes if measured else None,
+            "rounds": self.rounds,
         }
 
 
@@ -107,15 +112,25 @@ class _Bench:
         with Contenders(self.subject) as contenders:
             steps = {OURS: contenders.build(OURS), WITHOUT: contenders.build(WITHOUT)}
             check_agreement({key: step() for key, step in steps.items()})
-            samples = take_turns(steps, self.rounds)
+            samples = self._rounds(steps)
         return Ablation(
             name,
             changes,
             seconds=differences(samples[WITHOUT], samples[OURS]),
             ratio=ratios(samples[WITHOUT], samples[OURS]),
+            rounds=len(samples[OURS]),
             memory=_simulated(model, self.subject) - self._peak,
             nodes=_count(model.nodes()) - _count(self.whole.nodes()),
         )
+
+    def _rounds(self, steps: dict[str, Step]) -> dict[str, list[float]]:
+        """All rounds, unless the first ones already hold the difference within what nobody would notice."""
+        samples = take_turns(steps, min(FEWEST, self.rounds))
+        ratio = ratios(samples[WITHOUT], samples[OURS])
+        if ratio.holds(1.0) and ratio.high - ratio.low <= UNNOTICED:
+            return samples
+        more = take_turns(steps, self.rounds - len(samples[OURS]))
+        return {name: [*samples[name], *more[name]] for name in samples}
 
 
 def _changes(result: Result) -> dict[str, int]:

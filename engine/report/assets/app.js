@@ -1,5 +1,5 @@
 // What is shown is one object, which the address bar repeats, so that a view can be shared as a link.
-const SHORTCUTS = [["/", "search"], ["j, k", "next, previous pass"], ["n, p", "next, previous place of the rewrite"], ["g, r", "graph, rewrites"], ["u, s, a", "unified, side by side, after"], ["f", "fit"], ["+, −, arrows", "zoom and move the focused graph"], ["Esc", "close, clear the selection"]];
+const SHORTCUTS = [["/", "search"], ["j, k", "next, previous pass"], ["n, p", "next, previous place of the rewrite"], ["g, r", "graph, rewrites"], ["u, s, a", "unified, side by side, after"], ["f", "fit"], ["+3 −2 ~1", "in a box: nodes that came, went, changed"], ["+, −, arrows", "zoom and move the focused graph"], ["Esc", "close, clear the selection"]];
 
 class App {
   constructor(data) {
@@ -19,6 +19,7 @@ class App {
     byId("slider").max = this.run.count - 1;
     for (const id of ["from", "to"]) byId(id).replaceChildren(...Array.from({ length: this.run.count }, (_, i) => h("option", { value: i }, this.run.label(i))));
     if (this.run.count === 1) document.body.classList.add("single");
+    if (this.run.data.labels.length) document.body.classList.add("pair-of-models");
     timeline(this);
     this.listen();
     const given = this.fromAddress();

@@ -51,25 +51,30 @@ class Arrangement {
     }
   }
 
-  // How many nodes a box holds, and how many of them changed.
+  // How many nodes a box holds, and how many of them came, went and changed.
   count(path) {
     if (!this.counts.has(path)) {
-      let nodes = 0, changes = 0;
+      const sums = { nodes: 0, added: 0, removed: 0, changed: 0 };
       for (const [child] of this.children(path)) {
-        const inner = typeof child === "number" ? { nodes: Number(this.status.get(child) !== "removed"), changes: Number(this.status.has(child)) } : this.count(child);
-        nodes += inner.nodes;
-        changes += inner.changes;
+        if (typeof child !== "number") for (const [kind, number] of Object.entries(this.count(child))) sums[kind] += number;
+        else {
+          const status = this.status.get(child);
+          if (status) sums[status]++;
+          if (status !== "removed") sums.nodes++;
+        }
       }
-      this.counts.set(path, { nodes, changes });
+      this.counts.set(path, sums);
     }
     return this.counts.get(path);
   }
 
   // A box in words; modules that are alike are counted together.
   tally(path) {
-    const { nodes, changes } = this.count(path), inside = this.children(path);
+    const { nodes, added, removed, changed } = this.count(path), inside = this.children(path);
+    const moves = [["+", added], ["−", removed], ["~", changed]].filter(([, n]) => n).map(([sign, n]) => sign + n.toLocaleString("en")).join(" ");
     const numbered = inside.length > 1 && inside.every(([child]) => typeof child !== "number" && /^\d+$/.test(child.split(SEPARATOR).at(-1)));
-    return { changes, text: `${numbered ? `×${inside.length} · ` : ""}${plural(nodes, "node")}${changes ? ` · ${changes.toLocaleString("en")} changed` : ""}` };
+    const held = nodes || !removed ? `${plural(nodes, "node")}${moves ? `  ${moves}` : ""}` : `${plural(removed, "node")}, gone`;
+    return { changes: added + removed + changed, text: `${numbered ? `×${inside.length} · ` : ""}${held}` };
   }
 
   // Which node reads which: [source, target, whether that is gone].
@@ -86,7 +91,18 @@ class Arrangement {
     const [version, at] = this.node(uid), makers = this.run.makers(at), alive = at === this.point;
     for (const value of version.inputs) {
       const source = makers.get(value);
-      if (source !== undefined && source !== uid) this.connected.push([source, uid, !alive || this.status.get(source) === "removed"]);
+      if (source !== undefined && source !== uid) this.connected.push([source, uid, !alive]);
+    }
+    const before = alive && this.ghosts !== null && this.run.node(uid, this.ghosts);
+    if (before) this.connectGhosts(uid, before);
+  }
+
+  // What a node that stays has read of nodes that went.
+  connectGhosts(uid, before) {
+    const makers = this.run.makers(this.ghosts);
+    for (const value of before.inputs) {
+      const source = makers.get(value);
+      if (this.status.get(source) === "removed") this.connected.push([source, uid, true]);
     }
   }
 }

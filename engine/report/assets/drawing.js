@@ -1,6 +1,6 @@
 // The small before → after drawings of rewrites.
 function drawing(picture, kind) {
-  if (!picture) return h("p", { class: "nothing" }, kind === "before" ? "nothing" : "nothing: the users read another value");
+  if (!picture) return h("p", { class: "nothing" }, "no node");
   if (picture.counts) {
     const rows = Object.entries(picture.counts).sort((a, b) => b[1] - a[1]);
     return h("ul", { class: `counts ${kind}` }, rows.map(([op, count]) => h("li", {}, `${op} ×${count}`)));

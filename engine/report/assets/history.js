@@ -166,6 +166,7 @@ class Run {
   }
 
   label(point) {
+    if (this.data.labels.length) return this.data.labels[point];
     if (point === 0) return "as it came";
     const pass = this.passTo(point);
     return pass ? `${pass.index} ${pass.name}` : `point ${point}`;

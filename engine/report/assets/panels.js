@@ -1,6 +1,6 @@
 // The timeline, the rewrites of a pass, and the inspector.
 function timeline(app) {
-  const rows = [], idle = (p) => !p.changes && !p.error && !p.reverted;
+  const rows = [], idle = (p) => !app.run.data.labels.length && !p.changes && !p.error && !p.reverted;
   let folded = [];
   const flush = () => {
     if (!folded.length) return;
@@ -14,8 +14,8 @@ function timeline(app) {
     rows.push(h("li", {}, passButton(app, pass)));
   }
   flush();
-  const start = h("li", {}, h("button", { type: "button", "data-point": 0, onclick: () => app.go({ from: 0, to: 0, pass: null, panel: "graph" }) }, h("b", {}, "as it came"), h("small", {}, plural(app.run.state(0).nodes.size, "node"))));
-  put(byId("timeline"), h("h2", {}, "Passes"), h("ol", {}, start, rows));
+  const start = h("li", {}, h("button", { type: "button", "data-point": 0, onclick: () => app.go({ from: 0, to: 0, pass: null, panel: "graph" }) }, h("b", {}, app.run.label(0)), h("small", {}, plural(app.run.state(0).nodes.size, "node"))));
+  put(byId("timeline"), h("h2", {}, app.run.data.labels.length ? "Models" : "Passes"), h("ol", {}, start, rows));
 }
 
 function passButton(app, pass) {
@@ -23,7 +23,7 @@ function passButton(app, pass) {
   const seconds = typeof pass.seconds !== "number" ? "" : pass.seconds < 1 ? `${(pass.seconds * 1e3).toFixed(pass.seconds < 0.01 ? 1 : 0)}\u00a0ms` : `${pass.seconds.toFixed(1)}\u00a0s`;
   const [was, is] = [pass.nodes_before, pass.nodes_after].map((n) => n.toLocaleString("en"));
   return h("button", { type: "button", "data-pass": pass.index, class: state, onclick: () => app.openPass(pass) },
-    h("b", {}, h("span", { class: "number" }, pass.index), ` ${pass.name}`),
+    h("b", {}, !app.run.data.labels.length && h("span", { class: "number" }, `${pass.index} `), pass.name),
     h("small", {}, `${plural(pass.changes, "change")}${seconds ? ` · ${seconds}` : ""}`),
     h("small", {}, `${was} → ${is} nodes`),
     pass.verification && h("small", { class: "check" }, `✓ ${pass.verification}${pass.difference ? `, within ${pass.difference.toExponential(1)}` : ""}`),
@@ -39,7 +39,7 @@ function rewrites(app) {
   }
   const groups = pass.rewrites || [];
   put(host,
-    h("header", {}, h("h2", {}, pass.name), pass.summary && h("p", {}, pass.summary), pass.text !== pass.name && h("p", { class: "text" }, pass.text), h("p", {}, `${plural(groups.reduce((n, g) => n + g.places.length, 0), "rewrite")}, ${plural(groups.length, "kind")} of them`),
+    h("header", {}, h("h2", {}, pass.name), pass.summary && h("p", {}, pass.summary), pass.text !== pass.name && h("p", { class: "text" }, pass.text), h("p", {}, `${plural(groups.reduce((n, g) => n + g.places.length, 0), "rewrite")}${groups.length > 1 ? `, ${plural(groups.length, "kind")} of them` : ""}`),
       Object.keys(pass.statistics || {}).length > 0 && h("p", {}, Object.entries(pass.statistics).map(([k, v]) => `${k} ${v}`).join(", "))),
     groups.map((group, index) => rewriteCard(app, pass, group, index)),
     (pass.rejections || []).length > 0 && rejections(app, pass));
@@ -99,7 +99,10 @@ function fate(app, uid) {
   return status ? h("p", { class: `status ${status}` }, status) : null;
 }
 
-const table = (title, rows, kind = null) => rows.length > 0 && h("section", {}, h("h3", {}, title), h("dl", { class: kind }, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+const table = (title, rows, kind = null) => rows.length > 0 && h("section", {}, h("h3", {}, title), h("dl", { class: kind }, rows.map(([name, value]) => [h("dt", {}, typeof name === "string" ? breakable(name) : name), h("dd", {}, value)])));
+
+// A long name may be broken behind a dot, a slash or an underline rather than anywhere.
+const breakable = (name) => name.split(/(?<=[./_])/).flatMap((part, i) => (i ? [h("wbr", {}), part] : [part]));
 
 function operands(app, version, point) {
   const makers = app.run.makers(point), state = app.run.state(point);
@@ -134,7 +137,7 @@ function costs(app, uid) {
   return table("Cost", rows.filter(([, text]) => text));
 }
 
-const valueLink = (app, name) => h("button", { type: "button", class: "link", title: "The history of this value", onclick: () => app.openValue(name) }, name);
+const valueLink = (app, name) => h("button", { type: "button", class: "link", title: "The history of this value", onclick: () => app.openValue(name) }, breakable(name));
 
 function valueDetails(app, name) {
   const life = app.run.valueLife(name), { to } = app.view, state = app.run.state(to);
@@ -151,9 +154,9 @@ function valueDetails(app, name) {
   });
   if (!life.length) return h("div", {}, h("h2", {}, name), h("p", {}, "There is no value of this name at any point."));
   return h("div", {}, h("h2", {}, name), h("p", {}, `a value${type ? `: ${type}` : ""}`),
-    weight !== undefined && table("Weight", [["", weightText(app.run.data.weights[weight])]]),
-    table("Made by", maker === undefined ? [] : [["", node(maker, to)]]),
-    table("Read by", readers.map((uid) => ["", node(uid, to)])),
+    weight !== undefined && table("Weight", [["", weightText(app.run.data.weights[weight])]], "plain"),
+    table("Made by", maker === undefined ? [] : [["", node(maker, to)]], "plain"),
+    table("Read by", readers.map((uid) => ["", node(uid, to)]), "plain"),
     h("section", { class: "history" }, h("h3", {}, "History"), h("ol", {}, rows)));
 }
 
@@ -190,7 +193,7 @@ function modelDetails(app) {
     counts.set(op, (counts.get(op) || 0) + 1);
   }
   const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 14).map(([op, count]) => [op, String(count)]);
-  return h("div", {}, h("h2", {}, app.run.data.title), h("p", {}, `${plural(nodes.size, "node")} at “${app.run.label(app.view.to)}”`),
+  return h("div", {}, h("h2", {}, app.run.data.title), h("p", {}, plural(nodes.size, "node"), app.run.count > 1 && ` at “${app.run.label(app.view.to)}”`),
     table("Operators", most, "numbers"), table("Inputs", some(Object.entries(sides.inputs))), table("Outputs", some(Object.entries(sides.outputs))));
 }
 

@@ -140,7 +140,7 @@ def test_a_long_flat_graph_is_cut_into_parts() -> None:
 def test_two_files() -> None:
     before = Model.from_text(HEADER + "g (float[4] x) => (float[4] y) { h = Relu(x) y = Exp(h) }")
     after = Model.from_text(HEADER + "g (float[4] x) => (float[4] y) { hh = Relu(x) y = Tanh(hh) }")
-    data = report_of_diff(before, after, "a → b")
+    data = report_of_diff(before, after, ("a", "b"))
     first, second = rebuilt(data, 0), rebuilt(data, 1)
     shared = set(first) & set(second)
     assert [first[n][1] for n in shared] == ["Relu"], "a renamed node is the same node"
