@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,26 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fuseline.engine.errors import FuselineError, ModelError
-from fuseline.engine.execution.bound import BoundRunner
 from fuseline.engine.execution.devices import Device, providers_for
-from fuseline.engine.execution.plan import Plan
 from fuseline.engine.execution.seeds import seed_runtime
-from fuseline.engine.execution.state import State, as_array, initial
 from fuseline.engine.memory import Simulation, at_sizes
-from fuseline.engine.memory.planning import MemoryPlan, candidates, cheapest, parse_budget
+from fuseline.engine.memory.planning import MemoryPlan
 from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
-from fuseline.engine.pass_ import Pass
-from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.properties import Property
-from fuseline.engine.registry import registry
 from fuseline.engine.training import optimizer as names
-from fuseline.engine.training import settings as settings_
+from fuseline.engine.training.budget import step_within
 from fuseline.engine.training.dropout import SEED
-from fuseline.engine.training.gradients import LOSS_GRADIENT, gradient_name
-from fuseline.engine.training.optimizer import updates
+from fuseline.engine.training.gradients import LOSS_GRADIENT
 from fuseline.engine.training.portability import check_portable
 from fuseline.engine.training.settings import OptimizerSettings
+from fuseline.engine.training.step_runners import StepRunners
+from fuseline.engine.training.step_state import StepState
 
 __all__ = ["TrainingStep"]
 
@@ -100,29 +94,26 @@ class TrainingStep:
         self.memory_plan: MemoryPlan | None = None
         """The passes that keep the step within its budget, what they reach and what they cost."""
         if memory_budget is not None:
-            self.memory_plan = self._within(model, memory_budget, largest)
+            clipping = self.settings.max_norm > 0
+            self.memory_plan = step_within(model, memory_budget, largest, clipping=clipping)
             model = self.memory_plan.model
         self.model = model
         self._clips = any(v.name == names.MAX_NORM for v in model.graph.inputs)
-        self._options: dict[str, Any] = {
+        self.optimizer = model.facts.training.optimizer
+        self._state = StepState(model)
+        options = {
             "optimize": optimize,
             "threads": threads,
             "providers": providers_for(device, model),
             "profile": profile,
             "arena": memory_budget is None if arena is None else arena,
         }
-        self.optimizer = model.facts.training.optimizer
-        self._updates = updates(model)
-        self._state = self._allocate()
-        self._outputs = _forward_outputs(model)
-        self._written = self._targets()
-        self._trainings: dict[frozenset[str], BoundRunner] = {}
-        self._evaluations: dict[tuple[str, ...], BoundRunner] = {}
+        self._runners = StepRunners(model, self._state, options)
         self._random = np.random.default_rng()
         # A session's bindings and the state are one at a time: threads take turns.
         self._lock = threading.RLock()
         self._known = _batch_names(model) - {*self._state.arrays}
-        self._training([self._loss])  # what the runtime refuses, it refuses here
+        self._runners.training([self._loss])  # what the runtime refuses, it refuses here
 
     # -- what there is
 
@@ -134,35 +125,35 @@ class TrainingStep:
     @property
     def random(self) -> bool:
         """Whether a run draws random numbers."""
-        return self._training([self._loss]).random
+        return self._runners.training([self._loss]).random
 
     @property
     def steps(self) -> int:
         """How often the optimizer in the graph has updated the parameters."""
-        return int(self._state.arrays[names.STEP][0]) if self.optimizer is not None else 0
+        return self._state.steps
 
     @property
     def outputs(self) -> list[str]:
         """The model's own outputs: the loss, the logits, …"""
-        return list(self._outputs)
+        return list(self._runners.outputs)
 
     @property
     def inputs(self) -> list[str]:
         """What a batch has to hold."""
-        return [n for n in self._training([self._loss]).inputs if n not in (LOSS_GRADIENT, SEED)]
+        return [n for n in self._runners.training([self._loss]).inputs if n not in (LOSS_GRADIENT, SEED)]
 
     @property
     def parameters(self) -> dict[str, Array]:
-        return self._state.originals(self.model.parameters)
+        return self._state.parameters
 
     @property
     def gradients(self) -> dict[str, Array]:
         """Empty in native mode, unless gradients are accumulated."""
-        return self._state.originals(self.model.parameters, "_grad")
+        return self._state.gradients
 
     def moments(self, kind: str) -> dict[str, Array]:
         """A moment of the native optimizer: `exp_avg`, `exp_avg_sq` or `momentum_buffer`."""
-        return self._state.originals(self.model.parameters, f".{kind}")
+        return self._state.moments(kind)
 
     # -- running
 
@@ -212,18 +203,18 @@ class TrainingStep:
             self.settings.write(self._state, self.optimizer, self.model.parameters)
             self._state.arrays[names.APPLY][:] = apply
         feeds = {**batch, LOSS_GRADIENT: np.float32(loss_scale), SEED: self._seed(seed)}
-        return self._training(wanted).run(feeds, wanted)
+        return self._runners.training(wanted).run(feeds, wanted)
 
     def end_profiling(self) -> Path:
         """The file that the profiler wrote about the runs so far."""
-        return self._training([self._loss]).end_profiling()
+        return self._runners.training([self._loss]).end_profiling()
 
     def evaluate(self, batch: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """The model's outputs on the current weights, in evaluation mode."""
-        wanted = tuple(outputs) if outputs is not None else tuple(self._outputs)
+        wanted = tuple(outputs) if outputs is not None else tuple(self._runners.outputs)
         self._check_batch(batch)
         with self._lock:
-            return self._evaluation(wanted).run(batch, wanted)
+            return self._runners.evaluation(wanted).run(batch, wanted)
 
     def memory(self, batch: Mapping[str, Any], outputs: Sequence[str] | None = None) -> Simulation:
         """What a run on a batch of these shapes takes, without running it: the peak, and who holds it.
@@ -231,19 +222,10 @@ class TrainingStep:
         The contents do not matter; `np.empty` arrays, or torch tensors on the device "meta", will do.
         """
         self._check_batch(batch)
-        model = self._training(list(outputs) if outputs is not None else [self._loss]).model
+        model = self._runners.training(list(outputs) if outputs is not None else [self._loss]).model
         given = {name: tuple(value.shape) for name, value in batch.items()}
         given |= {name: array.shape for name, array in self._state.arrays.items()}
         return Simulation(at_sizes(model, sizes_of(model, given)))
-
-    def _evaluation(self, wanted: tuple[str, ...]) -> BoundRunner:
-        if wanted not in self._evaluations:
-            known = self._outputs
-            unknown = [name for name in wanted if name not in known]
-            if unknown:
-                raise ModelError(f"the model has no output {unknown[0]!r}; it has {', '.join(known)}")
-            self._evaluations[wanted] = self._runner("evaluation-mode", keep=wanted, targets={})
-        return self._evaluations[wanted]
 
     def _check_batch(self, batch: Mapping[str, Any]) -> None:
         unknown = [name for name in batch if name not in self._known]
@@ -255,9 +237,8 @@ class TrainingStep:
 
     def zero_gradients(self) -> None:
         """Clear what was accumulated."""
-        for output, buffer in self._updates.items():
-            if output.endswith("_grad"):
-                self._state.arrays[buffer][...] = 0
+        with self._lock:
+            self._state.zero_gradients()
 
     # -- state
 
@@ -273,110 +254,19 @@ class TrainingStep:
 
     def optimizer_state(self) -> dict[str, Any]:
         """`{"step": n, "state": {original name: {moment: array}}}`; empty in torch mode."""
-        if self.optimizer is None:
-            return {}
-        state: dict[str, dict[str, Array]] = {}
         with self._lock:
-            for kind in self._kinds():
-                for name, view in self.moments(kind).items():
-                    state.setdefault(name, {})[kind] = np.array(view)
-        return {"step": int(self._state.arrays[names.STEP][0]), "state": state}
+            return self._state.optimizer_state()
 
     def load_optimizer_state(self, saved: Mapping[str, Any]) -> None:
         """Take over what `optimizer_state` gave: all of it, or nothing and an error."""
-        if self.optimizer is None:
-            raise FuselineError("the graph has no optimizer to load a state into")
-        step, state = saved.get("step"), saved.get("state")
-        if not isinstance(step, int | np.integer) or isinstance(step, bool) or step < 0:
-            raise ModelError(f"an optimizer's state has a whole number of steps, not {step!r}")
-        if not isinstance(state, Mapping):
-            raise ModelError("an optimizer's state has a mapping from parameter names under 'state'")
         with self._lock:
-            targets = {kind: self.moments(kind) for kind in self._kinds()}
-            writes = [
-                (view, _moment(state, name, kind, view))
-                for kind, views in targets.items()
-                for name, view in views.items()
-            ]
-            unknown = [n for n in state if not any(n in views for views in targets.values())]
-            if unknown and targets:
-                raise ModelError(f"the optimizer has no parameter {unknown[0]!r}")
-            self._state.arrays[names.STEP][:] = step
-            for view, array in writes:
-                view[...] = array
+            self._state.load_optimizer_state(saved)
 
-    def _kinds(self) -> list[str]:
-        """The optimizer's moments by name."""
-        assert self.optimizer is not None
-        return [group[0].removeprefix(f"{self.optimizer.values[0]}.") for group in self.optimizer.moments]
-
-    # -- setting up
-
-    def _within(self, model: Model, budget: str | float, largest: Mapping[str, Any] | None) -> MemoryPlan:
-        """The cheapest plan, judged by the step that runs: without outputs that nobody asked for."""
-        if largest is None:
-            raise FuselineError("a memory_budget needs `largest`: a batch of the largest shapes")
-        wanted = {model.facts.training.loss, names.APPLIED, *updates(model)}
-        kept = tuple(str(v.name) for v in model.graph.outputs if v.name in wanted)
-        running = Pipeline.of(_keep_outputs(kept)).run(model).model
-        sizes = sizes_of(running, {name: tuple(value.shape) for name, value in largest.items()})
-        plans = candidates(running, sizes, clipping=self.settings.max_norm > 0)
-        chosen = cheapest(plans, parse_budget(budget, max(plan.peak for plan in plans)))
-        made = Pipeline.parse(chosen.passes).run(model).model if chosen.passes else model
-        return replace(chosen, model=made)
-
-    def _allocate(self) -> State:
-        state = State()
-        graph = self.model.graph
-        held = {*self._updates.values()} | {str(p.value) for p in self.model.parameters if p.value}
-        for name in graph.initializers:
-            if name in held:
-                state.add(name, initial(self.model, name))
-        if self.optimizer is not None:
-            settings_.allocate(state, self.optimizer)
-        inputs = {v.name: v for v in graph.inputs}
-        moments = [m for group in self.optimizer.moments for m in group] if self.optimizer else []
-        for name in (*moments, *self._updates.values()):
-            if name in inputs and name not in state.arrays:
-                state.add_zeros(inputs[name])
-        return state
-
-    def _targets(self) -> dict[str, str]:
-        """Output → the state whose memory it is written to."""
-        targets = dict(self._updates)
-        state, outputs = self._state, {str(v.name): v for v in self.model.graph.outputs}
-        for value in self.model.parameters.trainable_values():
-            name = gradient_name(value)
-            if name in outputs and name not in targets:
-                state.add_zeros(outputs[name])
-                targets[name] = name
-            elif name in targets:
-                # The accumulated gradient is its buffer.
-                state.add(name, state.arrays[targets[name]])
-        return targets
+    # -- what it is made of
 
     @property
     def _loss(self) -> str:
         return str(self.model.facts.training.loss)
-
-    def _training(self, outputs: Sequence[str]) -> BoundRunner:
-        """The step that computes what is asked for and what training needs: logits cost memory traffic."""
-        asked = frozenset(outputs)
-        if asked not in self._trainings:
-            known = {str(v.name) for v in self.model.graph.outputs}
-            unknown = sorted(asked - known)
-            if unknown:
-                listed = ", ".join(sorted(known))
-                raise ModelError(f"the graph has no output {unknown[0]!r}; it has {listed}")
-            kept = known & {*asked, *self._written, names.APPLIED}
-            self._trainings[asked] = self._runner(keep=tuple(sorted(kept)), targets=self._written)
-        return self._trainings[asked]
-
-    def _runner(self, *first: str, keep: Sequence[str], targets: Mapping[str, str]) -> BoundRunner:
-        passes: list[Pass] = [registry[name]() for name in first]
-        passes += [_keep_outputs(tuple(keep)), registry["feed-parameters"]()]
-        model = Pipeline.of(*passes).run(self.model).model
-        return BoundRunner(Plan.of_step(model, targets=targets, **self._options), self._state)
 
     def _seed(self, seed: int | None) -> Array:
         drawn = seed if seed is not None else int(self._random.integers(2**31 - 1))
@@ -384,33 +274,8 @@ class TrainingStep:
         return np.array([drawn], np.int64)
 
 
-def _keep_outputs(kept: tuple[str, ...]) -> Pass:
-    keep_outputs: Any = registry["keep-outputs"]
-    made: Pass = keep_outputs(names=kept)
-    return made
-
-
-def _forward_outputs(model: Model) -> list[str]:
-    gradients = {gradient_name(v) for v in model.parameters.trainable_values()}
-    written = updates(model)
-    return [
-        str(o.name)
-        for o in model.graph.outputs
-        if o.name not in gradients and o.name not in written and not str(o.name).startswith("optimizer.")
-    ]
-
-
 def _batch_names(model: Model) -> set[str]:
     """What a batch may hold: the graph's inputs, and those that the model declares and does not use."""
     own = (LOSS_GRADIENT, SEED)
     inputs = {str(v.name) for v in model.graph.inputs} | set(model.facts.interface.inputs)
     return {name for name in inputs if name not in own and not name.startswith("optimizer.")}
-
-
-def _moment(state: Mapping[str, Any], name: str, kind: str, view: Array) -> Array:
-    if name not in state or kind not in state[name]:
-        raise ModelError(f"the optimizer's state has no {kind!r} of {name!r}")
-    array = as_array(f"{kind} of {name}", state[name][kind])
-    if array.shape != view.shape:
-        raise ModelError(f"{kind!r} of {name!r} has shape {array.shape}, and the graph's {view.shape}")
-    return array

@@ -121,6 +121,6 @@ def assert_same(
 
 def loss_runner(trainer: Any) -> Any:
     """What runs the training graph of the first kind of call that was made."""
-    bridge = trainer.bridge
-    (runner,) = bridge._ready(next(iter(bridge._ways._found.values())), "loss")
+    graphs = trainer.bridge._graphs
+    (runner,) = graphs.ready(next(iter(graphs._ways._found.values())), "loss")
     return runner

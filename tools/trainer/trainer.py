@@ -19,10 +19,11 @@ from fuseline import kernels
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.pipeline import Pipeline
 from fuseline.tools.trainer.arguments import ADAMW
-from fuseline.tools.trainer.bridge import Bridge, Fallback, attach
+from fuseline.tools.trainer.bridge import Bridge, attach
 from fuseline.tools.trainer.cache import CompileCache
 from fuseline.tools.trainer.checkpoints import CheckpointMissing, is_complete, last_complete, marked
 from fuseline.tools.trainer.compiler import Compiler, Precision, Settings
+from fuseline.tools.trainer.refusals import Fallback
 from fuseline.tools.trainer.report import Report
 from fuseline.tools.trainer.sharded import consolidate
 from fuseline.tools.trainer.whole_step import WholeStep, loss_obstacles, obstacles

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from fuseline.exporters import ExportError
 from fuseline.tools.trainer.call import Call, Unsuited
 from fuseline.tools.trainer.form import Form, few, forms, task_of
 from fuseline.tools.trainer.items import ItemRule
+from fuseline.tools.trainer.own_forward import OwnForward
 from fuseline.tools.trainer.result import Template
 
 __all__ = ["Way", "Ways"]
@@ -55,15 +55,9 @@ class Way:
 class Ways:
     """The ways of a model, by kind of call."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        forward: Callable[..., Any],
-        quietly: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, model: nn.Module, own: OwnForward) -> None:
         self._model = model
-        self._forward = forward
-        self._quietly = quietly
+        self._own = own
         self._found: dict[tuple[Any, ...], Way] = {}
 
     def forget_results(self) -> None:
@@ -108,7 +102,7 @@ class Ways:
 
     def _asked(self, call: Call) -> tuple[Template, bool]:
         """Ask torch, on two rows, in evaluation mode: what comes back, and whether it is random."""
-        with self._quietly():
+        with self._own.quietly():
             before = torch.get_rng_state()
-            result = self._forward(**call.all_arguments(few(call.tensors)))
+            result = self._own(**call.all_arguments(few(call.tensors)))
             return Template(result), not torch.equal(before, torch.get_rng_state())

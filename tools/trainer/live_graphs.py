@@ -1,0 +1,162 @@
+"""The graphs of a live model: made when a call needs them, checked against torch, dropped when it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fuseline.engine.execution.direct import DirectRunner
+from fuseline.engine.model import Model
+from fuseline.engine.parameters import Parameter
+from fuseline.engine.training.gradients import gradient_name
+from fuseline.exporters import ExportError
+from fuseline.tools.trainer.call import Call, Undecided, Unsuited, complete
+from fuseline.tools.trainer.checking import check_against_torch, padded
+from fuseline.tools.trainer.compiler import Compiler, Variant
+from fuseline.tools.trainer.form import Form, few
+from fuseline.tools.trainer.items import find_rule, scale
+from fuseline.tools.trainer.low_precision import in_float32, low_precision, raised
+from fuseline.tools.trainer.own_forward import OwnForward
+from fuseline.tools.trainer.tensors import NamedTensors
+from fuseline.tools.trainer.watch import Watch
+from fuseline.tools.trainer.ways import Way, Ways
+
+__all__ = ["LiveGraphs", "trained_in"]
+
+logger = logging.getLogger(__name__)
+
+
+class LiveGraphs:
+    """Knows the model as it was when its graphs were made, and notices when it is another one."""
+
+    def __init__(self, model: nn.Module, compiler: Compiler, own: OwnForward) -> None:
+        self._model = model
+        self._own = own
+        self.compiler = compiler
+        self._watch = Watch(model)
+        self._tensors = NamedTensors(model)
+        self._compiled_for = self._tensors.trainable()
+        self._ways = Ways(model, own)
+        self._runners: dict[tuple[Form, Variant, int], tuple[DirectRunner, ...]] = {}
+        self._checked: set[Form] = set()
+        self._told_precision: str | None = None
+        #: The worst difference of a gradient to torch's that the check found; None before it ran.
+        self.gradient_difference: float | None = None
+
+    def changed(self) -> bool:
+        """Whether the model is another one: its structure, a setting, or what of it is trained."""
+        return self._watch.changed() or self._tensors.trainable() != self._compiled_for
+
+    def refresh(self) -> None:
+        """Look at the model anew: other settings, buffers or frozen weights are another graph."""
+        self._runners.clear()
+        self._checked.clear()
+        self._ways.forget_results()
+        self._tensors = NamedTensors(self._model)
+        self._compiled_for = self._tensors.trainable()
+        self._watch.remember()
+
+    def way(self, call: Call) -> Way:
+        """How calls like this one run."""
+        odd = self._watch.odd_mode()
+        if odd is not None:
+            raise Unsuited(odd)
+        return self._ways.of(call)
+
+    def named(self) -> dict[str, Tensor]:
+        """The model's tensors by name, as they are now."""
+        return self._tensors.current()
+
+    def moved(self, buffers: Set[str]) -> None:
+        """A step has written these buffers, which is no change of the model."""
+        if buffers - self._watch.moving:
+            self._watch.moving |= buffers
+            self._watch.remember()
+
+    def key(self, form: Form) -> str:
+        """The same for models that the same graph serves."""
+        with self._own.restored():
+            return self.compiler.key(self._model, form)
+
+    def ready(self, way: Way, variant: Variant) -> tuple[DirectRunner, ...]:
+        """What runs a variant, for as many threads as torch takes now."""
+        threads = torch.get_num_threads()
+        if (way.form, variant, threads) not in self._runners:
+            graphs = self.made(way, variant)
+            self._runners[way.form, variant, threads] = self.compiler.runners(graphs, threads)
+        return self._runners[way.form, variant, threads]
+
+    def made(self, way: Way, variant: Variant) -> list[Model]:
+        """The graphs of a variant, by the first form that the model can be exported by."""
+        self._tell_precision()
+        with self._own.restored():
+            while True:
+                try:
+                    return self.compiler.graphs(self._model, variant, way.form)
+                except ExportError as error:
+                    way.next_form(error)
+
+    def inference(self) -> Model:
+        """The inference graph with the weights as they are now."""
+        with self._own.restored():
+            return self.compiler.inference(self._model, self._ways.for_inference())
+
+    def check(self, way: Way, call: Call) -> None:
+        """Loss and gradients against torch's on this batch, once for each graph; a mismatch is an error."""
+        settings = self.compiler.settings
+        if way.form in self._checked or not settings.check or settings.precision != "fp32":
+            return
+        (runner,) = self.ready(way, "check")
+        rows: Sequence[Mapping[str, Any]] = runner.model.facts.origin.gradient_check
+        if not rows:
+            inputs = runner.model.facts.interface.inputs
+            batches = {
+                how: (call.all_arguments(batch), complete(batch, inputs))
+                for how, batch in padded(raised(few(call.tensors))).items()
+            }
+            with self._own.restored(), in_float32(self._model):
+                named = self.named()
+                rows = check_against_torch(
+                    self._model, self._own, runner, trained_in(runner, named), named, batches
+                )
+            with self._own.restored():
+                self.compiler.record_check(self._model, way.form, rows)
+        self._checked.add(way.form)
+        self.gradient_difference = max((row["difference"] for row in rows), default=None)
+
+    def factor(self, way: Way, call: Call) -> float:
+        """What the graph's loss is multiplied by where the caller counts the items of the whole batch."""
+        if call.items is None:
+            return 1.0
+        if way.item_rule is None:
+            with self._own.quietly():
+                way.item_rule = find_rule(self._own, call.all_arguments(few(call.tensors)))
+        if way.item_rule is None:
+            raise Undecided("this batch does not tell what the loss does with num_items_in_batch")
+        if way.item_rule == "unknown":
+            raise Unsuited("its loss uses num_items_in_batch in a way that the graph does not")
+        return scale(way.item_rule, call.tensors.get("labels"), call.items)
+
+    def _tell_precision(self) -> None:
+        low = low_precision(self._model)
+        if low and self._told_precision != low:
+            self._told_precision = low
+            message = (
+                "the weights of %s are %s: the graph computes in float32, and rounds what it gives to torch"
+            )
+            logger.warning(message, type(self._model).__name__, low)
+
+
+def trained_in(runner: DirectRunner, named: Mapping[str, Tensor]) -> list[Parameter]:
+    """The parameters with a gradient in the graph, each tensor once however many names it has."""
+    found: dict[int, Parameter] = {}
+    for parameter in runner.model.parameters:
+        if parameter.value is not None and gradient_name(parameter.value) in runner.produced:
+            tensor = named[parameter.name]
+            if tensor.requires_grad:
+                found.setdefault(id(tensor), parameter)
+    return list(found.values())
