@@ -7,6 +7,7 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from fuseline.engine.errors import ModelError
+from fuseline.engine.execution.weights import fill_inputs, weights_as_inputs
 from fuseline.engine.model import Model
 
 __all__ = ["MAXIMUM_IR", "MAXIMUM_OPSET", "convert_opset", "lower_ir"]
@@ -46,9 +47,9 @@ def convert_opset(model: Model, target: int) -> bool:
         reason = str(error).strip().split("\n")[0][:300]
         raise ModelError(f"opset {source} cannot be converted to {target}: {reason}") from error
     finally:
-        _attach_weights(model.ir.graph, weights)
+        fill_inputs(model.ir.graph, weights)
     fresh = ir.from_proto(converted)
-    _attach_weights(fresh.graph, weights)
+    fill_inputs(fresh.graph, weights)
     _restore_metadata(model.ir, fresh)
     fresh.ir_version = max(model.ir.ir_version, _MINIMUM_IR.get(target, 8))
     model.ir = fresh
@@ -58,26 +59,8 @@ def convert_opset(model: Model, target: int) -> bool:
 
 def _detach_weights(model: Model) -> dict[str, ir.TensorProtocol]:
     """Turn large initializers into plain inputs, so that no weight is copied."""
-    graph = model.ir.graph
-    detached: dict[str, ir.TensorProtocol] = {}
-    for name, value in list(graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is None or tensor.nbytes <= _SMALL or value.is_graph_input():
-            continue
-        detached[name] = tensor
-        value.const_value = None
-        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
-        graph.initializers.pop(name)
-        graph.inputs.append(value)
-    return detached
-
-
-def _attach_weights(graph: ir.Graph, weights: dict[str, ir.TensorProtocol]) -> None:
-    for value in list(graph.inputs):
-        if value.name in weights:
-            graph.inputs.remove(value)
-            value.const_value = weights[value.name]
-            graph.register_initializer(value)
+    inputs = {value.name for value in model.graph.inputs}
+    return weights_as_inputs(model.ir, lambda name, content: content.nbytes > _SMALL and name not in inputs)
 
 
 def _restore_metadata(old: ir.Model, new: ir.Model) -> None:

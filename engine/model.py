@@ -14,6 +14,7 @@ import onnx_ir as ir
 from fuseline.engine.collector import collector_paused
 from fuseline.engine.errors import ModelError
 from fuseline.engine.facts import Facts
+from fuseline.engine.initializers import add_initializer, set_content
 from fuseline.engine.parameter_steps import Reshape, Transpose
 from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.plurals import counted
@@ -180,32 +181,23 @@ class Model:
     def transpose_parameter(self, value: ir.Value, perm: tuple[int, ...]) -> None:
         """Transpose an initializer in place and record it."""
         step = Transpose(perm)
-        self._rewrite_parameter(value, step.apply(_content(value)))
+        set_content(value, step.apply(_content(value)))
         self.parameters.transform(_name(value), step)
 
     def reshape_parameter(self, value: ir.Value, shape: tuple[int, ...]) -> None:
         """Reshape an initializer in place and record it."""
         content = _content(value)
-        self._rewrite_parameter(value, content.reshape(shape))
+        set_content(value, content.reshape(shape))
         self.parameters.transform(_name(value), Reshape(content.shape, shape))
 
     def pack_parameters(self, values: list[ir.Value], axis: int, name: str) -> ir.Value:
         """Concatenate initializers into a new one called `name`; the old ones leave the graph if unused."""
         contents = [_content(v) for v in values]
-        packed = ir.Value(name=name)
-        self._rewrite_parameter(packed, np.concatenate(contents, axis=axis))
-        self.graph.register_initializer(packed)
+        packed = add_initializer(self.graph, name, np.concatenate(contents, axis=axis))
         self.parameters.pack(
             {_name(v): c.shape[axis] for v, c in zip(values, contents, strict=True)}, axis, name
         )
         return packed
-
-    @staticmethod
-    def _rewrite_parameter(value: ir.Value, content: np.ndarray[Any, Any]) -> None:
-        tensor = ir.tensor(np.ascontiguousarray(content), name=value.name)
-        value.const_value = tensor
-        value.shape = ir.Shape(content.shape)
-        value.type = ir.TensorType(tensor.dtype)
 
     def name_everything(self) -> None:
         """Give every node and value a unique name, since diffs, provenance and reports refer to them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.initializers import add_initializer, set_content
 from fuseline.engine.model import Model
 
 __all__ = ["SWITCH", "install_switch", "without_dropout"]
@@ -23,9 +24,7 @@ def install_switch(model: ir.Model) -> bool:
     training = [n for n in nodes if bool(_constant(n, 2))]
     if not training:
         return False
-    switch = ir.Value(name=SWITCH, shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL))
-    switch.const_value = ir.tensor(np.array(True), name=SWITCH)
-    graph.register_initializer(switch)
+    switch = add_initializer(graph, SWITCH, np.array(True))
     for node in training:
         node.replace_input_with(2, switch)
     return True
@@ -36,7 +35,7 @@ def without_dropout(model: Model) -> Model:
     copy = model.clone()
     switch = copy.graph.initializers.get(SWITCH)
     if switch is not None:
-        switch.const_value = ir.tensor(np.array(False), name=SWITCH)
+        set_content(switch, np.array(False))
     return copy
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 from torch import Tensor, nn
 
+from fuseline.engine.initializers import add_initializer
 from fuseline.engine.parameters import Parameter, ParameterMap
 from fuseline.exporters.inputs import Input
 
@@ -42,10 +43,7 @@ def map_parameters(
     for name, tensor, kind in _named_tensors(module):
         held = found.get(_identity(tensor))
         if held is None and name in written:
-            content = ir.tensor_adapters.TorchTensor(tensor, name=name)
-            typed = ir.TensorType(content.dtype)
-            held = ir.Value(name=name, const_value=content, type=typed, shape=ir.Shape(tensor.shape))
-            graph.register_initializer(held)
+            held = add_initializer(graph, name, ir.tensor_adapters.TorchTensor(tensor))
         elif held is not None and not mapped.holds(held.name):
             _rename(graph, held, name)
         mapped.add(

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 
 
 class DropRepeatedRelu(Fusion):
     """Relu(…Relu(x)) with Identity or Dropout in between → Relu(x), for inference"""
 
-    name: ClassVar[str] = "drop-repeated-relu"
-    phase: ClassVar[Phase] = "inference"
-    produces: ClassVar[tuple[str, ...]] = ("Relu",)
+    name = "drop-repeated-relu"
+    phase = "inference"
+    produces = ("Relu",)
 
-    def match(self, op: Op, x: Any) -> Any:
+    def match(self, op: Op, x: Term) -> Term:
         return op.repeated(
             lambda inner: op.Relu(op.through(inner, "Identity", "Dropout")), op.Relu(x), at_least=1
         )
 
-    def replace(self, op: Builder, x: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value) -> ir.Value:
         return op.Relu(x)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import onnx_ir as ir
 
-from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 
 
 class FuseHardSwish(Fusion):
     """x·HardSigmoid<alpha=1/6, beta=1/2>(x) → HardSwish(x)"""
 
-    name: ClassVar[str] = "fuse-hard-swish"
-    produces: ClassVar[tuple[str, ...]] = ("HardSwish",)
+    name = "fuse-hard-swish"
+    produces = ("HardSwish",)
 
-    def match(self, op: Op, x: Any) -> Any:
+    def match(self, op: Op, x: Term) -> Term:
         return op.Mul(x, op.HardSigmoid(x, alpha=1 / 6, beta=0.5))
 
-    def replace(self, op: Builder, x: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value) -> ir.Value:
         return op.HardSwish(x)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 DOMAIN = "gallery.functions"
 
@@ -18,7 +16,7 @@ class FuseIntoFunction(Fusion):
     name = "fuse-into-function"
     produces = ("Swish",)
 
-    def match(self, op: Op, x: Any) -> Any:
+    def match(self, op: Op, x: Term) -> Term:
         return op.Mul(x, op.Sigmoid(x))
 
     def check(self, context: Context) -> str | None:
@@ -26,7 +24,7 @@ class FuseIntoFunction(Fusion):
         inside = context.match.nodes[0].graph in bodies
         return "it stands in a function already" if inside else None
 
-    def replace(self, op: Builder, x: Any, context: Context) -> Any:
+    def replace(self, op: Builder, x: ir.Value, context: Context) -> ir.Value:
         _declare_swish(context.model)
         return op.Swish(x, _domain=DOMAIN)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import onnx_ir as ir
 
-from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 
 
 class FuseLogSumExp(Fusion):
     """Log(ReduceSum(Exp(x))) → ReduceLogSumExp(x), over the same axes"""
 
-    name: ClassVar[str] = "fuse-log-sum-exp"
-    produces: ClassVar[tuple[str, ...]] = ("ReduceLogSumExp",)
+    name = "fuse-log-sum-exp"
+    produces = ("ReduceLogSumExp",)
 
-    def match(self, op: Op, x: Any, keepdims: Any, axes: Any = None) -> Any:
+    def match(self, op: Op, x: Term, keepdims: Term, axes: Term | None = None) -> Term:
         return op.Log(op.ReduceSum(op.Exp(x), axes, keepdims=keepdims))
 
-    def replace(self, op: Builder, x: Any, keepdims: int, axes: Any = None) -> Any:
+    def replace(self, op: Builder, x: ir.Value, keepdims: int, axes: ir.Value | None = None) -> ir.Value:
         return op.ReduceLogSumExp(x, axes, keepdims=keepdims)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 
 class FuseMaskedAttention(Fusion):
@@ -14,15 +13,17 @@ class FuseMaskedAttention(Fusion):
     The library's own `fuse-attention` knows many more forms; this is its heart.
     """
 
-    name: ClassVar[str] = "fuse-masked-attention"
-    phase: ClassVar[Phase] = "inference"
-    produces: ClassVar[tuple[str, ...]] = ("MultiHeadAttention",)
+    name = "fuse-masked-attention"
+    phase = "inference"
+    produces = ("MultiHeadAttention",)
 
-    def match(self, op: Op, q: Any, k: Any, v: Any, scale: Any, mask: Any) -> Any:
+    def match(self, op: Op, q: Term, k: Term, v: Term, scale: Term, mask: Term) -> Term:
         scores = op.Mul(op.MatMul(q, op.Transpose(k, perm=(0, 1, 3, 2))), scale)
         return op.MatMul(op.Softmax(op.Add(scores, mask), axis=-1), v)
 
-    def check(self, q: Any, k: Any, v: Any, scale: Any, mask: Any, context: Context) -> str | None:
+    def check(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, scale: ir.Value, mask: ir.Value, context: Context
+    ) -> str | None:
         if context.scalar(scale) is None:
             return f"the scale {scale.name!r} is not a constant"
         shape = [None] * 4 if q.shape is None else list(q.shape)
@@ -32,7 +33,16 @@ class FuseMaskedAttention(Fusion):
             return f"the mask {mask.name!r} has the shape {mask.shape}, not one row per head"
         return None
 
-    def replace(self, op: Builder, q: Any, k: Any, v: Any, scale: Any, mask: Any, context: Context) -> Any:
+    def replace(
+        self,
+        op: Builder,
+        q: ir.Value,
+        k: ir.Value,
+        v: ir.Value,
+        scale: ir.Value,
+        mask: ir.Value,
+        context: Context,
+    ) -> ir.Value:
         _, heads, _, size = q.shape
         # The kernel wants queries as [B, S, H·D]; keys and values it also takes as they are.
         rows = op.Reshape(op.Transpose(q, perm=(0, 2, 1, 3)), [0, 0, heads * size])

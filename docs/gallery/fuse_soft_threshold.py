@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import onnx_ir as ir
 
 from fuseline.engine.operators import Trait, custom, register
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 DOMAIN = "gallery.own"
 
@@ -32,12 +31,12 @@ class FuseSoftThreshold(Fusion):
     name = "fuse-soft-threshold"
     produces = ("SoftThreshold",)
 
-    def match(self, op: Op, x: Any, t: Any) -> Any:
+    def match(self, op: Op, x: Term, t: Term) -> Term:
         return op.Mul(op.Sign(x), op.Relu(op.Sub(op.Abs(x), t)))
 
-    def check(self, t: Any, context: Context) -> str | None:
+    def check(self, t: ir.Value, context: Context) -> str | None:
         found = context.scalar(t)
         return None if found is not None and found >= 0 else f"the threshold is {found}, not a number ≥ 0"
 
-    def replace(self, op: Builder, x: Any, t: Any, context: Context) -> Any:
+    def replace(self, op: Builder, x: ir.Value, t: ir.Value, context: Context) -> ir.Value:
         return op.SoftThreshold(x, _domain=DOMAIN, threshold=context.scalar(t))

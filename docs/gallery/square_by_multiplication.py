@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import onnx_ir as ir
 
-from fuseline.engine.patterns import Builder, Fusion, Op
+from fuseline.engine.patterns import Builder, Fusion, Op, Term
 
 
 class SquareByMultiplication(Fusion):
     """Pow(x, 2) → Mul(x, x)"""
 
-    name: ClassVar[str] = "square-by-multiplication"
-    produces: ClassVar[tuple[str, ...]] = ("Mul",)
+    name = "square-by-multiplication"
+    produces = ("Mul",)
 
-    def match(self, op: Op, x: Any) -> Any:
+    def match(self, op: Op, x: Term) -> Term:
         return op.Pow(x, 2.0)
 
-    def replace(self, op: Builder, x: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value) -> ir.Value:
         return op.Mul(x, x)

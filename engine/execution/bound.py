@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 import onnxruntime as ort
 
 from fuseline.engine.errors import ModelError
@@ -18,15 +19,6 @@ __all__ = ["BoundRunner"]
 
 Array = npt.NDArray[Any]
 
-_TYPES: dict[str, type[Any]] = {
-    "tensor(float)": np.float32,
-    "tensor(double)": np.float64,
-    "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(bool)": np.bool_,
-}
-
 
 class BoundRunner(Runner):
     """The state's memory is bound to its inputs, and to the outputs that overwrite it."""
@@ -37,7 +29,7 @@ class BoundRunner(Runner):
         self._version = -1
         self._fetched: tuple[str, ...] = ()
         self._io: Any = None
-        self._inputs = {n: _TYPES.get(kind) for n, kind in self._types.items() if n not in state.arrays}
+        self._inputs = {n: _numpy_type(kind) for n, kind in self._types.items() if n not in state.arrays}
         self._held = [name for name in self._types if name in state.arrays]
 
     @property
@@ -83,12 +75,18 @@ class BoundRunner(Runner):
         self._version, self._fetched = self._state.version, fetched
 
 
-def fitting(name: str, given: Array, dtype: type[Any] | None) -> Array:
+def _numpy_type(kind: ir.DataType | None) -> np.dtype[Any] | None:
+    """What arrays are converted to; None of what numpy has no numbers for, such as text and bfloat16."""
+    dtype = kind.numpy() if kind is not None else None
+    return dtype if dtype is not None and dtype.kind in "biuf" else None
+
+
+def fitting(name: str, given: Array, dtype: np.dtype[Any] | None) -> Array:
     """The array in the input's type and one piece of memory; nothing that the type cannot hold passes."""
-    if dtype is not None and given.dtype != dtype and not _fits(given, np.dtype(dtype)):
+    if dtype is not None and given.dtype != dtype and not _fits(given, dtype):
         raise ModelError(
-            f"{name!r} holds {given.dtype}, and the graph takes {np.dtype(dtype)}, which would change it",
-            hint=f"convert it first: batch[{name!r}].astype({np.dtype(dtype).name!r})",
+            f"{name!r} holds {given.dtype}, and the graph takes {dtype}, which would change it",
+            hint=f"convert it first: batch[{name!r}].astype({dtype.name!r})",
         )
     array = np.ascontiguousarray(given, dtype)
     return array.reshape(given.shape)

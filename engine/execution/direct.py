@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from onnxruntime.capi import _pybind_state as native
 from torch import Tensor
@@ -22,16 +23,6 @@ __all__ = ["DirectRunner"]
 
 _CPU = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
 
-_DTYPES = {
-    "tensor(float)": torch.float32,
-    "tensor(double)": torch.float64,
-    "tensor(float16)": torch.float16,
-    "tensor(bfloat16)": torch.bfloat16,
-    "tensor(int64)": torch.int64,
-    "tensor(int32)": torch.int32,
-    "tensor(bool)": torch.bool,
-}
-
 
 class DirectRunner(Runner):
     """Weights and batch are handed over at each run, without a copy where layout and type allow."""
@@ -41,6 +32,8 @@ class DirectRunner(Runner):
         parameters = plan.model.parameters
         self.weights = [n for n in self._types if parameters.holds(n)]
         self.inputs = [n for n in self._types if not parameters.holds(n)]
+        known = ((n, kind) for n, kind in self._types.items() if kind not in (None, ir.DataType.STRING))
+        self._dtypes = {n: ir.tensor_adapters.to_torch_dtype(kind) for n, kind in known}
         firsts = {name: parameters.of_value(name)[0] for name in self.weights}
         # Most weights are fed as they are, and there are many of them.
         self._as_they_are = {name: first.name for name, first in firsts.items() if not first.steps}
@@ -81,7 +74,7 @@ class DirectRunner(Runner):
         return content
 
     def _fit(self, name: str, value: Tensor) -> Tensor:
-        wanted = _DTYPES.get(self._types[name])
+        wanted = self._dtypes.get(name)
         value = value.detach()
         if wanted == torch.bool and value.dtype == torch.uint8:
             return value.view(torch.bool).contiguous()

@@ -12,6 +12,7 @@ from fuseline.engine.errors import ModelError
 from fuseline.engine.execution.plan import Plan
 from fuseline.engine.execution.sessions import cache
 from fuseline.engine.training.dropout import SEED
+from fuseline.engine.type_names import data_type
 
 __all__ = ["Runner"]
 
@@ -23,7 +24,7 @@ class Runner:
         self.plan = plan
         self.model = plan.model
         self._session = cache.get(plan)
-        self._types = {i.name: i.type for i in self._session.get_inputs()}
+        self._types = {i.name: data_type(i.type) for i in self._session.get_inputs()}
         self.outputs = [o.name for o in self._session.get_outputs()]
         self.produced = frozenset(self.outputs)
         self.random = SEED in self._types or any(n.op_type == "Dropout" for n in self.model.nodes())

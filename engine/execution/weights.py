@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.initializers import set_content
 from fuseline.engine.model import Model
 
-__all__ = ["is_state", "weights_as_initializers", "weights_as_inputs"]
+__all__ = ["fill_inputs", "is_state", "weights_as_initializers", "weights_as_inputs"]
 
 
 def is_state(model: Model, name: str) -> bool:
@@ -29,7 +29,7 @@ def weights_as_inputs(
         if tensor is None or not chosen(name, tensor):
             continue
         contents[name] = tensor
-        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+        set_content(value, tensor)  # an input has to say what an initializer's content said
         del graph.initializers[name]
         value.const_value = None
         if not value.is_graph_input():
@@ -42,13 +42,17 @@ def weights_as_initializers(model: Model, originals: Mapping[str, Any]) -> Model
     copy = model.clone()
     known = {n: _array(a) for n, a in originals.items() if n in copy.parameters}
     contents = copy.parameters.to_graph(known)
-    for value in list(copy.graph.inputs):
-        if value.name in contents:
-            copy.graph.inputs.remove(value)
-            content = np.ascontiguousarray(contents[value.name]).reshape(contents[value.name].shape)
-            value.const_value = ir.tensor(content, name=value.name)
-            copy.graph.register_initializer(value)
+    fill_inputs(copy.graph, contents)
     return copy
+
+
+def fill_inputs(graph: ir.Graph, contents: Mapping[str, Any]) -> None:
+    """Turn the inputs of these names into initializers (name → array or tensor), in place."""
+    for value in list(graph.inputs):
+        if value.name in contents:
+            graph.inputs.remove(value)
+            set_content(value, contents[value.name])
+            graph.register_initializer(value)
 
 
 def _array(tensor: Any) -> Any:

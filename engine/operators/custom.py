@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.operators.evaluation import Made, Operands
 from fuseline.engine.operators.gradient import Defined, Gradient, GradientNode, NoGradient
 from fuseline.engine.operators.operator import Operator, Trait
+from fuseline.engine.type_names import data_type
 
 if TYPE_CHECKING:
     from fuseline.engine.shapes.site import Site, Typing
@@ -93,17 +93,12 @@ def _like(schema: onnx.defs.OpSchema, wanted: str) -> Callable[[Site], list[Typi
             hint=f"its inputs are {', '.join(names)}",
         )
     index = names.index(wanted)
-    fixed = [_element_type(port.type_str) for port in schema.outputs]
+    fixed = [data_type(port.type_str) for port in schema.outputs]
 
     def rule(site: Site) -> list[Typing]:
         return [(dtype or site.dtype(index), site.dims(index)) for dtype in fixed]
 
     return rule
-
-
-def _element_type(text: str) -> ir.DataType | None:
-    kind = text.removeprefix("tensor(").removesuffix(")")
-    return None if text == "T" else ir.DataType[kind.upper()]
 
 
 def _evaluation(schema: onnx.defs.OpSchema, reference: Callable[..., Any]) -> Callable[[Operands], Made]:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import did_you_mean
 from fuseline.engine.nodes import normal_domain
 from fuseline.engine.operators.registry import lookup, records
+from fuseline.engine.type_names import data_type
 
 __all__ = [
     "Port",
@@ -157,13 +158,9 @@ def _port(parameter: onnx.defs.OpSchema.FormalParameter) -> Port:
 @functools.cache
 def _dtypes(types: frozenset[str]) -> frozenset[ir.DataType] | None:
     """The element types; None where something else than a tensor may be given."""
-    names = [t.removeprefix("tensor(").removesuffix(")") for t in types if t.startswith("tensor(")]
-    if not names or len(names) != len(types):
+    if not types or not all(t.startswith("tensor(") for t in types):
         return None
-    return frozenset(_DTYPES[name] for name in names if name in _DTYPES)
-
-
-_DTYPES = {dtype.name.lower(): dtype for dtype in ir.DataType}
+    return frozenset(dtype for t in types if (dtype := data_type(t)) is not None)
 
 
 def _default(attribute: onnx.defs.OpSchema.Attribute) -> Any:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fuseline.engine.constants import constant
+from fuseline.engine.initializers import add_initializer
 from fuseline.engine.model import Model
 from fuseline.engine.naming import fresh_name
 from fuseline.engine.nodes import attribute
@@ -109,7 +110,4 @@ def _replace(model: Model, node: ir.Node, place: int, content: Array) -> None:
     assert old is not None
     root = model.graph
     name = fresh_name(f"{old.name}/scaled", lambda n: n in root.initializers)
-    value = ir.Value(name=name, const_value=ir.tensor(np.ascontiguousarray(content), name=name))
-    value.shape, value.type = ir.Shape(content.shape), old.type
-    root.register_initializer(value)
-    node.replace_input_with(place, value)
+    node.replace_input_with(place, add_initializer(root, name, content))

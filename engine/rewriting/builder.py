@@ -11,12 +11,13 @@ import onnx_ir as ir
 
 from fuseline.engine.constants import constant
 from fuseline.engine.errors import PassError
+from fuseline.engine.initializers import add_initializer
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import STANDARD_DOMAINS, opset_at, root_of
 from fuseline.engine.operators.signatures import Signature, signature
 from fuseline.engine.rewriting.checks import check_node
 from fuseline.engine.rewriting.forms import in_form
-from fuseline.engine.shapes.dims import shape_of
+from fuseline.engine.shapes.dims import Dims, dims_of, shape_of
 from fuseline.engine.shapes.inference import infer
 from fuseline.engine.shapes.values import ShapeValues
 
@@ -134,10 +135,30 @@ class Builder:
         if root_of(self.model, self.graph) is not self.model.graph:
             return self._make("Constant", "", [], {"value": ir.tensor(array)}, [True])[0]
         label = self._rewriter.fresh_name(self.graph, f"{self._stem}/{name}")
-        value = ir.Value(name=label, const_value=ir.tensor(array, name=label))
-        value.shape, value.type = ir.Shape(array.shape), ir.TensorType(ir.DataType.from_numpy(array.dtype))
-        self.graph.register_initializer(value)
+        value = add_initializer(self.graph, label, array)
         self._constants.append(value)
+        return value
+
+    def again(self, node: ir.Node, inputs: Sequence[Operand]) -> tuple[ir.Value, ...]:
+        """The same node once more, on inputs that hold the same: its outputs are what the first ones are."""
+        made = self.copy(node, inputs)
+        for old, new in zip(node.outputs, made, strict=True):
+            new.type, new.shape = old.type, old.shape
+        return made
+
+    def declare(
+        self, value: ir.Value, *, dtype: ir.DataType | None = None, dims: Dims | None = None
+    ) -> ir.Value:
+        """Say of a value what no rule finds out; what a rule did find out may not be contradicted."""
+        if dtype is not None:
+            if value.dtype not in (None, dtype):
+                raise PassError(f"{value.name!r} is {value.dtype}, and was declared to be {dtype}")
+            value.type = ir.TensorType(dtype)
+        if dims is not None:
+            known = dims_of(value)
+            if known is not None and not _may_be(known, dims):
+                raise PassError(f"{value.name!r} has the shape {known}, and was declared to have {dims}")
+            value.shape = shape_of(dims)
         return value
 
     def discard(self) -> None:
@@ -214,6 +235,13 @@ class Builder:
         """Shape<start, end>, which opset 15 has added."""
         last = np.iinfo(np.int32).max if end is None else end
         return self.Slice(self.Shape(value), [start], [last], [0])
+
+
+def _may_be(known: Dims, declared: Dims) -> bool:
+    pairs = zip(known, declared, strict=False)
+    return len(known) == len(declared) and not any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs
+    )
 
 
 def _graph_of(place: ir.Node | ir.Graph) -> ir.Graph:

@@ -211,13 +211,13 @@ class Rewriter:
             and producer.inputs[0] is new
         ):
             return old
-        node = ir.node("Identity", [new])
-        _inherit_typing(old, node.outputs[0])
-        self.adopt(graph, node, replaces=(producer,))
-        graph.insert_before(producer, node)
+        op = self.builder(producer)
+        named = op.Identity(new)
+        _inherit_typing(old, named)
+        self.insert(producer, op.nodes)
         for user, index in tuple(old.uses()):
             user.replace_input_with(index, new)
-        return node.outputs[0]
+        return named
 
     def move_behind(self, node: ir.Node, anchor: ir.Node) -> None:
         """Let the node run right behind another one of its graph."""

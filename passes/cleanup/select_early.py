@@ -129,7 +129,9 @@ class _Mover:
             end = np.iinfo(np.int64).max if index == -1 else index + 1
             part = op.Slice(value, [index], [end], [axis])
             # The reader takes this position, so there is one, which no shape says of a symbolic size.
-            part.shape = ir.Shape([1 if i == axis else d for i, d in enumerate(value.shape or ())])
+            dims = dims_of(value)
+            assert dims is not None
+            op.declare(part, dims=(*dims[:axis], 1, *dims[axis + 1 :]))
             self.rewriter.insert(user, op.nodes, replaces=[self.selection.reader])
             self.parts[value, axis] = part
         return self.parts[value, axis]

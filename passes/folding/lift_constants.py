@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fuseline.engine.initializers import add_initializer
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, nodes_of
 from fuseline.engine.pass_ import Pass
@@ -37,9 +38,5 @@ def _lift(rewriter: Rewriter, node: ir.Node, tensor: ir.TensorProtocol) -> None:
     assert isinstance(graph, ir.Graph)
     assert old.name is not None
     name, old.name = old.name, f"{old.name}_lifted"
-    tensor.name = name
-    shape = ir.Shape(tensor.shape.numpy())
-    new = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=shape)
-    graph.register_initializer(new)
-    old.replace_all_uses_with(new)
+    old.replace_all_uses_with(add_initializer(graph, name, tensor))
     rewriter.remove(node)

@@ -112,13 +112,8 @@ def _switch_off_seeded(model: Model, rewriter: Rewriter, note: str) -> None:
     users = tuple(seed.uses()) if seed is not None else ()
     if not users or not rewriter.permit(SEED, note):
         return
-    name = rewriter.fresh_name(model.graph, "dropout_off")
-    nothing = ir.Value(name=name, const_value=ir.tensor(np.zeros(1, np.float32), name=name))
-    model.graph.register_initializer(nothing)
-    unseeded = ir.Value(
-        name=f"{name}.seed", const_value=ir.tensor(np.zeros(1, np.int64), name=f"{name}.seed")
-    )
-    model.graph.register_initializer(unseeded)
+    op = rewriter.builder(model.graph)
+    nothing, unseeded = op.constant(np.zeros(1, np.float32)), op.constant(np.zeros(1, np.int64))
     for node, index in users:
         node.replace_input_with(index - 1, nothing)
         node.replace_input_with(index, unseeded)

@@ -11,6 +11,7 @@ from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.pruning import keep_only
 from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.training.cut import Cut
+from fuseline.engine.type_names import data_type
 
 __all__ = ["KeepBackward"]
 
@@ -49,16 +50,5 @@ def _types(model: Model, cut: Cut) -> dict[str, ir.TypeProtocol]:
     graph = whole.graph
     graph.outputs[:] = [v for node in graph for v in node.outputs if v.name in names]
     session = runtime.session(whole)
-    return {o.name: ir.TensorType(_TYPES[o.type]) for o in session.get_outputs()}
-
-
-_TYPES = {
-    "tensor(float)": ir.DataType.FLOAT,
-    "tensor(double)": ir.DataType.DOUBLE,
-    "tensor(float16)": ir.DataType.FLOAT16,
-    "tensor(bfloat16)": ir.DataType.BFLOAT16,
-    "tensor(int64)": ir.DataType.INT64,
-    "tensor(int32)": ir.DataType.INT32,
-    "tensor(uint8)": ir.DataType.UINT8,
-    "tensor(bool)": ir.DataType.BOOL,
-}
+    found = {o.name: data_type(o.type) for o in session.get_outputs()}
+    return {name: ir.TensorType(dtype) for name, dtype in found.items() if dtype is not None}

@@ -82,19 +82,9 @@ class _Copies:
 
     def _repeat(self, node: ir.Node, reader: ir.Node) -> None:
         operands = [self._operand(v, reader) for v in node.inputs]
-        copy = ir.Node(
-            node.domain,
-            node.op_type,
-            operands,
-            list(node.attributes.values()),
-            num_outputs=len(node.outputs),
-            name=f"{node.name}/again",
-        )
-        for old, new in zip(node.outputs, copy.outputs, strict=True):
-            new.type, new.shape = old.type, old.shape
-            new.name = None if old.name else ""
-            self._made[old] = new
-        self._rewriter.insert(reader, [copy], replaces=[node])
+        op = self._rewriter.builder(reader)
+        self._made.update(zip(node.outputs, op.again(node, operands), strict=True))
+        self._rewriter.insert(reader, op.nodes, replaces=[node])
 
     def leave_out_unread(self) -> None:
         leave_out_unread(self._made.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +10,7 @@ import onnx_ir as ir
 from fuseline.engine.constants import constant, scalar
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, is_op
-from fuseline.engine.pass_ import Pass, Phase
+from fuseline.engine.pass_ import Pass
 from fuseline.engine.quantization.grid import Array
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -37,8 +36,8 @@ class ConvertFakeQuantize(Pass):
     What was trained with the noise of quantization becomes the integer product it stood for; Gemm likewise.
     """
 
-    name: ClassVar[str] = "convert-fake-quantize"
-    phase: ClassVar[Phase] = "inference"
+    name = "convert-fake-quantize"
+    phase = "inference"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         functions = function_graphs(model)

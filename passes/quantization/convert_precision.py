@@ -111,8 +111,7 @@ class ConvertPrecision(Pass):
             if old.name == "":
                 new.name = ""
             elif new.dtype is low or (new.dtype is None and old.dtype is ir.DataType.FLOAT):
-                new.type = ir.TensorType(low)
-                pairs.append((old, op.Cast(new, to=int(ir.DataType.FLOAT))))
+                pairs.append((old, op.Cast(op.declare(new, dtype=low), to=int(ir.DataType.FLOAT))))
             else:
                 pairs.append((old, new))
         rewriter.replace([node], op.nodes, pairs)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import onnx_ir as ir
 
-from fuseline.engine.pass_ import Phase
 from fuseline.engine.patterns import Context, Fusion, Op
 from fuseline.engine.rewriting.builder import Builder
 
@@ -20,9 +19,9 @@ class FakeQuantize(Fusion):
     division and the product around it, learned scales get theirs as well, per tensor or per channel.
     """
 
-    name: ClassVar[str] = "fake-quantize"
-    phase: ClassVar[Phase] = "pre-gradient"
-    produces: ClassVar[tuple[str, ...]] = ("FakeQuant",)
+    name = "fake-quantize"
+    phase = "pre-gradient"
+    produces = ("FakeQuant",)
 
     def match(self, op: Op, x: Any, s: Any, least: Any, most: Any) -> Any:
         return op.Mul(op.Clip(op.Round(op.Div(x, s)), least, most), s)

@@ -12,6 +12,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_op, rank_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.local_rewrite import LocalRewrite
+from fuseline.engine.shapes.dims import dims_of
 
 __all__ = ["LowerTrainingOperators"]
 
@@ -149,7 +150,7 @@ def _slice(op: Builder, node: ir.Node) -> Made:
     maker = shape.producer() if shape is not None else None
     if maker is not None and is_op(maker, "Shape") and maker.inputs[0] is not None:
         # Nothing else would find out that the paddings add up to this.
-        padded.shape = maker.inputs[0].shape
+        op.declare(padded, dims=dims_of(maker.inputs[0]))
     return padded
 
 

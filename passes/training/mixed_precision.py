@@ -58,57 +58,28 @@ class MixedPrecision(Pass):
         for value in node.inputs:
             if value is not None and value.dtype not in (ir.DataType.FLOAT, None):
                 return f"input {value.name!r} is {value.dtype}, not FLOAT"
+        if len(node.outputs) > 1:
+            return "it has more outputs than one"
         return None
 
     def _lower(
         self, rewriter: Rewriter, node: ir.Node, rounded: dict[tuple[int, ir.Value], ir.Value]
     ) -> None:
-        low = _TYPES[self.to]
-        for index, value in enumerate(node.inputs):
+        low, full = _TYPES[self.to], ir.DataType.FLOAT
+        op = rewriter.builder(node)
+        inputs: list[ir.Value | None] = []
+        for value in node.inputs:
             if value is None:
+                inputs.append(None)
                 continue
             key = (id(node.graph), value)
             if key not in rounded:
-                rounded[key] = self._insert_casts(rewriter, node, value, low)
-            node.replace_input_with(index, rounded[key])
-        result = node.outputs[0]
-        users, was_output = [(u.node, u.idx) for u in result.uses()], result.is_graph_output()
-        if not self.emulate:
-            result.type = ir.TensorType(low)
-        self._round_result(rewriter, node, result, users, was_output, low)
-        node.metadata_props[_MARK] = self.to
-
-    def _insert_casts(self, rewriter: Rewriter, node: ir.Node, value: ir.Value, low: ir.DataType) -> ir.Value:
-        types = (low, ir.DataType.FLOAT) if self.emulate else (low,)
-        op = rewriter.builder(node)
-        rounded = _cast(op, value, types)
-        rewriter.insert(node, op.nodes)
-        return rounded
-
-    def _round_result(
-        self,
-        rewriter: Rewriter,
-        node: ir.Node,
-        result: ir.Value,
-        users: list[tuple[ir.Node, int]],
-        was_output: bool,
-        low: ir.DataType,
-    ) -> None:
-        types = (low, ir.DataType.FLOAT) if self.emulate else (ir.DataType.FLOAT,)
-        op, graph = rewriter.builder(node), node.graph
-        assert graph is not None
-        final = _cast(op, result, types)
-        for cast in op.nodes:
-            rewriter.adopt(graph, cast, replaces=(node,))
-        graph.insert_after(node, op.nodes)
-        for user, index in users:
-            user.replace_input_with(index, final)
-        if was_output:
-            name = result.name
-            for index, output in enumerate(graph.outputs):
-                if output is result:
-                    graph.outputs[index] = final
-            result.name, final.name = rewriter.fresh_name(graph, f"{name}_full"), name
+                rounded[key] = _cast(op, value, (low, full) if self.emulate else (low,))
+            inputs.append(rounded[key])
+        (result,) = op.copy(node, inputs, outputs=1)
+        op.nodes[-1].metadata_props[_MARK] = self.to
+        final = _cast(op, result, (low, full) if self.emulate else (full,))
+        rewriter.replace([node], op.nodes, [(node.outputs[0], final)])
 
 
 def _cast(op: Builder, value: ir.Value, types: tuple[ir.DataType, ...]) -> ir.Value:

@@ -91,7 +91,7 @@ class _Mover:
         self.loss = region.reader
         self.parts: dict[ir.Value, ir.Value] = {}
         # A name of its own: the number of rows is that of no other loss.
-        self.count = ir.SymbolicDim(f"labelled.{self.loss.outputs[0].name}")
+        self.count = f"labelled.{self.loss.outputs[0].name}"
 
     def move(self) -> None:
         scores, labels = self.loss.inputs[0], self.loss.inputs[1]
@@ -119,7 +119,7 @@ class _Mover:
         others = op.Slice(counts, [1], [np.iinfo(np.int64).max], [0])
         wanted = op.Concat(np.array([True]), others, axis=0)
         rows = op.Squeeze(op.NonZero(wanted), [0])
-        rows.shape = ir.Shape([self.count])  # a name for what only the run tells
+        op.declare(rows, dims=(self.count,))  # a name for what only the run tells
         self.rewriter.insert(self.loss, op.nodes)
         return rows
 

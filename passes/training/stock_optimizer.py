@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from fuseline.engine.model import Model
 from fuseline.engine.rewriting.rewriter import Rewriter
+from fuseline.engine.shapes.dims import dims_of
 from fuseline.engine.training import optimizer as names
 from fuseline.engine.training.optimizer import add_update
 
@@ -151,7 +152,8 @@ class _Writer:
         kept = self.op.Where(self.inputs[names.APPLY], 0.0, gradient)
         graph.outputs[[o is gradient for o in graph.outputs].index(True)] = kept
         gradient.name = f"{name}.total"
-        kept.name, kept.type, kept.shape = name, gradient.type, gradient.shape
+        kept.name = name
+        self.op.declare(kept, dtype=gradient.dtype, dims=dims_of(gradient))
 
     def finish(self) -> None:
         step = self.inputs[names.STEP]
@@ -162,5 +164,6 @@ class _Writer:
         self.rewriter.append(self.model.graph, self.op.nodes)
 
     def _output(self, value: ir.Value, name: str, like: ir.Value) -> None:
-        value.name, value.type, value.shape = name, like.type, like.shape
+        value.name = name
+        self.op.declare(value, dtype=like.dtype, dims=dims_of(like))
         self.model.graph.outputs.append(value)

@@ -17,9 +17,9 @@ _PASS = '''"""The pass `{name}`."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import onnx_ir as ir
 
-from fuseline.engine.patterns import Builder, Context, Fusion, Op
+from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 
 
 class {class_}(Fusion):
@@ -29,19 +29,19 @@ class {class_}(Fusion):
     right order, it leaves the graph alone and says so.
     """
 
-    name: ClassVar[str] = "{name}"
+    name = "{name}"
 
-    def match(self, op: Op, x: Any, low: Any, high: Any) -> Any:
+    def match(self, op: Op, x: Term, low: Term, high: Term) -> Term:
         return op.Min(op.Max(x, low), high)
 
-    def check(self, low: Any, high: Any, context: Context) -> str | None:
+    def check(self, low: ir.Value, high: ir.Value, context: Context) -> str | None:
         """None accepts the match; a text says why not."""
         bounds = context.scalar(low), context.scalar(high)
         if None in bounds:
             return "the bounds are not both constant numbers"
         return None if bounds[0] <= bounds[1] else f"the bounds are {{bounds[0]:g}} and {{bounds[1]:g}}"
 
-    def replace(self, op: Builder, x: Any, low: Any, high: Any) -> Any:
+    def replace(self, op: Builder, x: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
         return op.Clip(x, low, high)
 '''
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -100,7 +100,7 @@ def test_costs_are_symbolic_until_sizes_are_given() -> None:
 class _Asks(Pass):
     """asks for the positions → the same graph"""
 
-    name: ClassVar[str] = "test-asks"
+    name = "test-asks"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         SEEN.append(rewriter.analysis(Positions))
@@ -110,7 +110,7 @@ class _Asks(Pass):
 class _Renames(Pass):
     """Neg → Abs"""
 
-    name: ClassVar[str] = "test-renames"
+    name = "test-renames"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         for node in list(model.graph):
@@ -123,7 +123,7 @@ class _Renames(Pass):
 class _RenamesInPlace(_Renames):
     """Neg → Abs, by hand"""
 
-    name: ClassVar[str] = "test-renames-in-place"
+    name = "test-renames-in-place"
     preserves = (Positions,)
 
     def run(self, model: Model, rewriter: Rewriter) -> int:

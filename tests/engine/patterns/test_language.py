@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import onnx_ir as ir
 import pytest
@@ -36,7 +36,7 @@ class Base(Fusion):
 class Commuted(Base):
     """Relu(x)·2 → Neg(x)"""
 
-    name: ClassVar[str] = "commuted"
+    name = "commuted"
 
     def match(self, op: Any, x: Any) -> Any:
         return op.Mul(op.Relu(x), 2.0)
@@ -79,7 +79,7 @@ def test_a_result_that_is_an_output_is_refused_with_the_reason() -> None:
 class Sum(Base):
     """x+y+1 → Neg(x)"""
 
-    name: ClassVar[str] = "sum"
+    name = "sum"
 
     def match(self, op: Any, x: Any, y: Any) -> Any:
         return op.associative("Add", op.Relu(x), op.Abs(y), 1.0)
@@ -102,7 +102,7 @@ def test_associative_operands_in_any_grouping(sums: str) -> None:
 class Noisy(Base):
     """Relu(Cast?(x)) after noise → Neg(x)"""
 
-    name: ClassVar[str] = "noisy"
+    name = "noisy"
 
     def match(self, op: Any, x: Any) -> Any:
         return op.Exp(op.through(op.Relu(op.optional(op.Abs, x)), "Identity", "Cast"))
@@ -125,7 +125,7 @@ def test_optional_nodes_and_noise(body: str) -> None:
 class Chain(Base):
     """Relu(Relu(…x)) → Neg(x)"""
 
-    name: ClassVar[str] = "chain"
+    name = "chain"
 
     def match(self, op: Any, x: Any) -> Any:
         return op.repeated(op.Relu, x, at_least=1, at_most=5)
@@ -140,7 +140,7 @@ def test_the_largest_match_wins() -> None:
 class Join(Fusion):
     """Concat(Relu(first), …) → Sum(first, …)"""
 
-    name: ClassVar[str] = "join"
+    name = "join"
 
     def match(self, op: Any, first: Any, *rest: Any) -> Any:
         return op.Concat(op.Relu(first), *rest, axis=-1)
@@ -163,7 +163,7 @@ def test_variadic_inputs_and_an_axis_counted_from_either_end() -> None:
 class Twins(Fusion):
     """(Relu(x), Abs(x)) → Split(Neg(x))"""
 
-    name: ClassVar[str] = "twins"
+    name = "twins"
 
     def match(self, op: Any, x: Any) -> Any:
         return op.Relu(x), op.Abs(x)
@@ -182,7 +182,7 @@ def test_a_match_that_would_make_a_cycle_is_left_alone() -> None:
     class Cyclic(Twins):
         """(Relu(x), Abs(y)) → Split(x)"""
 
-        name: ClassVar[str] = "cyclic"
+        name = "cyclic"
 
         def match(self, op: Any, x: Any, y: Any) -> Any:
             return op.Add(op.Relu(x), y), op.Abs(y)
@@ -194,7 +194,7 @@ def test_a_match_that_would_make_a_cycle_is_left_alone() -> None:
 class Typed(Base):
     """Relu of floats of rank 2 → Neg"""
 
-    name: ClassVar[str] = "typed"
+    name = "typed"
 
     def match(self, op: Any, x: Any) -> Any:
         return op.Relu(x.of(dtype=ir.DataType.FLOAT, rank=2, constant=False))
@@ -209,7 +209,7 @@ def test_types_and_ranks_are_conditions() -> None:
 class Attributes(Fusion):
     """LeakyRelu<alpha>(x) → Selu<alpha>(x)"""
 
-    name: ClassVar[str] = "attributes"
+    name = "attributes"
 
     def match(self, op: Any, x: Any, alpha: Any) -> Any:
         return op.LeakyRelu(x, alpha=alpha, _label="leaky")
@@ -267,7 +267,7 @@ def test_a_pattern_that_is_no_pattern_is_refused() -> None:
     class Wrong(Base):
         """nothing → nothing"""
 
-        name: ClassVar[str] = "wrong"
+        name = "wrong"
 
         def match(self, op: Any, x: Any) -> Any:
             return 3
@@ -283,7 +283,7 @@ def test_a_replacement_that_fits_its_own_pattern_comes_to_an_end(times: int) -> 
     class Again(Fusion):
         """Relu(x) → Relu(x), once or twice"""
 
-        name: ClassVar[str] = "again"
+        name = "again"
 
         def match(self, op: Any, x: Any) -> Any:
             return op.Relu(x)
@@ -301,7 +301,7 @@ def test_a_chain_longer_than_the_patience_is_reduced_to_its_end() -> None:
     class Shorter(Fusion):
         """Relu(Relu(x)) → Relu(x)"""
 
-        name: ClassVar[str] = "shorter"
+        name = "shorter"
 
         def match(self, op: Any, x: Any) -> Any:
             return op.Relu(op.Relu(x))
@@ -319,7 +319,7 @@ def test_one_of_tells_which() -> None:
     class Either(Fusion):
         """Relu(x) or Abs(x) → Neg(x) or Exp(x)"""
 
-        name: ClassVar[str] = "either"
+        name = "either"
 
         def match(self, op: Any, x: Any) -> Any:
             return op.one_of(op.Relu(x), op.Abs(x), pick="which")
@@ -338,7 +338,7 @@ def test_a_torch_function_as_the_pattern() -> None:
     class ByExample(Base):
         """x·sigmoid(x) → Neg(x)"""
 
-        name: ClassVar[str] = "by-example"
+        name = "by-example"
 
         def match(self, op: Any, x: Any) -> Any:
             return op.example(lambda t: t * torch.sigmoid(t) * 3.0, x, shapes=[(2, 3)])
@@ -353,7 +353,7 @@ def test_an_attribute_by_predicate() -> None:
     class Steep(Base):
         """LeakyRelu<alpha > 0.1>(x) → Neg(x)"""
 
-        name: ClassVar[str] = "steep"
+        name = "steep"
 
         def match(self, op: Any, x: Any) -> Any:
             return op.LeakyRelu(x, alpha=lambda a: a > 0.1)
@@ -366,7 +366,7 @@ def test_a_shared_node_is_kept_for_its_other_users() -> None:
     class Shared(Base):
         """Exp(Relu(x)) → Neg(x), whoever else reads the Relu"""
 
-        name: ClassVar[str] = "shared"
+        name = "shared"
 
         def match(self, op: Any, x: Any) -> Any:
             return op.Exp(op.Relu(x, _shared=True))
@@ -380,7 +380,7 @@ def test_of_overlapping_matches_the_largest_then_the_earliest_is_taken() -> None
     class Pair(Base):
         """Relu(Relu(x)), an Abs behind it or not → Neg(x)"""
 
-        name: ClassVar[str] = "pair"
+        name = "pair"
 
         def match(self, op: Any, x: Any) -> Any:
             pair = op.Relu(op.Relu(x))
