@@ -43,14 +43,17 @@ def is_variable(model: Model, name: str | None) -> bool:
     return model.parameters.is_trainable(name) or name in model.facts.training.updates.values()
 
 
-def constant(model: Model, value: ir.Value | None, *, at_most: int = 1 << 20) -> Array | None:
-    """The content of a constant value, or None if it is not constant or has more than `at_most` elements."""
+def constant(model: Model, value: ir.Value | None, *, at_most: int | None = 1 << 20) -> Array | None:
+    """The content of a constant value, or None if it is not constant or has more than `at_most` elements.
+
+    Weights of any size come with `at_most=None`.
+    """
     if value is None or not is_constant(model, value):
         return None
     tensor = ir.convenience.get_const_tensor(value, propagate_shape_type=False)
-    if tensor is None or tensor.size > at_most or tensor.dtype == ir.DataType.STRING:
+    if tensor is None or tensor.dtype == ir.DataType.STRING:
         return None
-    return tensor.numpy()
+    return tensor.numpy() if at_most is None or tensor.size <= at_most else None
 
 
 def scalar(model: Model, value: ir.Value | None) -> float | None:

@@ -49,7 +49,7 @@ def weights_as_initializers(model: Model, originals: Mapping[str, Any]) -> Model
 def fill_inputs(graph: ir.Graph, contents: Mapping[str, Any]) -> None:
     """Turn the inputs of these names into initializers (name → array or tensor), in place."""
     for value in list(graph.inputs):
-        if value.name in contents:
+        if value.name is not None and value.name in contents:
             graph.inputs.remove(value)
             set_content(value, contents[value.name])
             graph.register_initializer(value)

@@ -20,6 +20,7 @@ __all__ = [
     "Signature",
     "attribute_names",
     "fault",
+    "holds_graphs",
     "is_known",
     "largest_arity",
     "signature",
@@ -75,6 +76,12 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
     newest = onnx.defs.onnx_opset_version()
     schema = operator.schema(min(version, newest) or newest) if operator is not None else None
     return None if schema is None or schema.deprecated else _read(schema)
+
+
+def holds_graphs(domain: str, op_type: str) -> bool:
+    """Whether an attribute of the operator is a graph, which it runs."""
+    found = signature(domain, op_type, 0)
+    return found is not None and int(ir.AttributeType.GRAPH) in found.kinds.values()
 
 
 def is_known(domain: str, op_type: str) -> bool:

@@ -21,7 +21,6 @@ from fuseline.engine.rewriting.rewriter import MODULE_KEY
 __all__ = ["Product", "excluded_by", "family_of", "operator_of", "product_of", "weighted"]
 
 Array = npt.NDArray[Any]
-_EVERYTHING = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def _with_bias(model: Model, product: Product) -> Product | str:
     node = product.node
     own = node.inputs[2] if len(node.inputs) > 2 else None
     if own is not None:
-        content = constant(model, own, at_most=_EVERYTHING)
+        content = constant(model, own, at_most=None)
         if content is None:
             return f"the bias {own.name!r} is not constant"
         if product.kind == "matrix":
@@ -162,7 +161,7 @@ def _with_bias(model: Model, product: Product) -> Product | str:
     if add is None or add.op_type != "Add" or not is_standard(add) or attribute(node, "activation", None):
         return product
     other = add.inputs[1] if add.inputs[0] is node.outputs[0] else add.inputs[0]
-    content = constant(model, other, at_most=_EVERYTHING)
+    content = constant(model, other, at_most=None)
     if content is None or content.shape != (_channels(product),):
         return product
     return Product(node, product.kind, (node, add), content)

@@ -20,7 +20,6 @@ from fuseline.engine.quantization.products import Product, operator_of
 __all__ = ["scale_channels"]
 
 Array = npt.NDArray[Any]
-_EVERYTHING = 1 << 62
 
 _ATTENTION = "com.microsoft::Attention"
 
@@ -56,7 +55,7 @@ def _through_norm(
         value = norm.inputs[place] if place < len(norm.inputs) else None
         if value is None:
             continue
-        content = constant(model, value, at_most=_EVERYTHING)
+        content = constant(model, value, at_most=None)
         if content is None or content.shape != factors.shape:
             return f"{value.name!r} is no constant of one number per channel"
         contents[place] = content
@@ -77,8 +76,8 @@ def _through_attention(
     """The values of an attention are weighted sums of its last third of columns."""
     if attribute(node, "qkv_hidden_sizes", None):
         return "queries, keys and values differ in width"
-    weight = constant(model, node.inputs[1], at_most=_EVERYTHING)
-    bias = constant(model, node.inputs[2] if len(node.inputs) > 2 else None, at_most=_EVERYTHING)
+    weight = constant(model, node.inputs[1], at_most=None)
+    bias = constant(model, node.inputs[2] if len(node.inputs) > 2 else None, at_most=None)
     if weight is None or weight.shape[1] != 3 * len(factors):
         return f"the weights of {node.name!r} are not constant"
     if bias is None and len(node.inputs) > 2 and node.inputs[2] is not None:
@@ -96,7 +95,7 @@ def _through_attention(
 
 def _scale_rows(model: Model, products: Sequence[Product], factors: Array) -> None:
     for product in products:
-        content = constant(model, product.weight, at_most=_EVERYTHING)
+        content = constant(model, product.weight, at_most=None)
         assert content is not None
         columns = product.kind == "matrix" and attribute(product.node, "transB", 0)
         scaled = content * (factors if columns else factors[:, None])

@@ -17,8 +17,6 @@ from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["ConvertFakeQuantize"]
 
-_EVERYTHING = 1 << 62
-
 
 @dataclass(frozen=True)
 class _Grid:
@@ -65,7 +63,7 @@ def _grid(model: Model, value: ir.Value | None) -> _Grid | None:
         assert product is not None
         below = product.inputs[0]
         found = _grid(model, below)
-        content = None if found is None else constant(model, found.source, at_most=_EVERYTHING)
+        content = None if found is None else constant(model, found.source, at_most=None)
         if found is None or content is None or content.ndim != 2 or found.scale.size == 1:
             return None
         return _Grid(found.source, found.scale.T, found.least, found.most)
@@ -88,8 +86,8 @@ def _scale(model: Model, value: ir.Value | None) -> Array | None:
     """A constant, or the exponential of one: what is learned is the logarithm."""
     logarithm = _producer(value, "Exp")
     if logarithm is None:
-        return constant(model, value, at_most=_EVERYTHING)
-    content = constant(model, logarithm.inputs[0], at_most=_EVERYTHING)
+        return constant(model, value, at_most=None)
+    content = constant(model, logarithm.inputs[0], at_most=None)
     return None if content is None else np.exp(content)
 
 
@@ -104,7 +102,7 @@ def _refusal(model: Model, node: ir.Node, grids: list[_Grid | None]) -> str | No
         return "only one of its factors is on a grid"
     if x.scale.size != 1:
         return f"the activation has {x.scale.size} scales, not one"
-    if constant(model, w.source, at_most=_EVERYTHING) is None:
+    if constant(model, w.source, at_most=None) is None:
         return f"{w.source.name!r} is not a constant weight"
     if min(x.least, w.least) < -128 or max(x.most, w.most) > 127:
         return f"the integers {x.least}…{x.most} and {w.least}…{w.most} do not fit 8 bits"
@@ -121,7 +119,7 @@ def _refusal(model: Model, node: ir.Node, grids: list[_Grid | None]) -> str | No
 
 def _convert(model: Model, rewriter: Rewriter, node: ir.Node, x: _Grid, w: _Grid) -> None:
     op = Builder(rewriter, node)
-    weight = constant(model, w.source, at_most=_EVERYTHING)
+    weight = constant(model, w.source, at_most=None)
     assert weight is not None
     turned = is_op(node.inputs[1].producer() if node.inputs[1] is not None else None, "Transpose")
     scale = w.scale.T if turned else w.scale

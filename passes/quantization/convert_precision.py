@@ -21,7 +21,6 @@ __all__ = ["ConvertPrecision"]
 _MARK = "fuseline.precision"
 _TYPES = {"float16": ir.DataType.FLOAT16, "bfloat16": ir.DataType.BFLOAT16}
 _LARGEST = {"float16": 65504.0, "bfloat16": 3.38e38}
-_EVERYTHING = 1 << 62
 # Sums and powers that leave the range or the precision of 16 bits, and look-ups of the runtime's own.
 _DENIED = (
     *("CumSum", "Exp", "Pow", "ReduceSum", "ReduceMean", "ReduceProd", "ReduceL2", "Resize", "Range", "TopK"),
@@ -76,7 +75,7 @@ class ConvertPrecision(Pass):
         if not self._has_form(model, node):
             return f"{operator} has no form in {self.to}"
         for value in node.inputs:
-            content = constant(model, value, at_most=_EVERYTHING)
+            content = constant(model, value, at_most=None)
             if content is not None and content.dtype == np.float32 and content.size:
                 largest = float(np.abs(content).max())
                 if not largest <= _LARGEST[self.to]:
@@ -120,7 +119,7 @@ class ConvertPrecision(Pass):
         if value is None or value.dtype is not ir.DataType.FLOAT:
             return value
         if is_constant(model, value):
-            content = constant(model, value, at_most=_EVERYTHING)
+            content = constant(model, value, at_most=None)
             assert content is not None
             return op.constant(content.astype(_TYPES[self.to].numpy()), "weight")
         return op.Cast(value, to=int(_TYPES[self.to]))

@@ -26,6 +26,7 @@ from fuseline.engine.execution.plan import SessionOptions
 from fuseline.engine.files import read_text
 from fuseline.engine.memory.origins import backward_nodes
 from fuseline.engine.model import Model
+from fuseline.engine.operators.signatures import holds_graphs
 from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, PASS_KEY
 from fuseline.engine.training.step import TrainingStep
@@ -172,7 +173,7 @@ def _own_times(events: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, A
     for event in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
         while open_ and open_[-1]["ts"] + open_[-1]["dur"] <= event["ts"]:
             open_.pop()
-        if open_ and open_[-1]["args"].get("op_name") in ("If", "Loop", "Scan"):
+        if open_ and holds_graphs("", str(open_[-1]["args"].get("op_name"))):
             own[id(open_[-1])] -= event["dur"]
         open_.append(event)
     return [(e, max(0.0, own[id(e)])) for e in events]
