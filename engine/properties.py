@@ -24,7 +24,3 @@ class Property(StrEnum):
     """The graph updates its weights itself."""
     ORDERED = "ordered"
     """Nodes overwrite what nodes in front of them read: it is right in the order of the graph alone."""
-    CALIBRATED = "calibrated"
-    """The ranges of its activations are known."""
-    QUANTIZED = "quantized"
-    """Some of its products work on integers."""

@@ -39,6 +39,15 @@ def test_direction(folder: str) -> None:
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
+def test_what_is_shipped_needs_nothing_that_is_not() -> None:
+    left_out = ("fuseline.tools.benchmarks", "fuseline.tools.campaigns")
+    for folder in ALLOWED:
+        for path in (ROOT / folder).rglob("*.py"):
+            if not {"benchmarks", "campaigns"} & set(path.relative_to(ROOT).parts):
+                wrong = [name for name in imported(path) if name.startswith(left_out)]
+                assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
 def test_no_cycle_between_groups_of_passes() -> None:
     groups = [p for p in sorted((ROOT / "passes").iterdir()) if (p / "__init__.py").is_file()]
     needs: dict[str, set[str]] = {}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fuseline.engine.model import Model
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.properties import Property
 from fuseline.engine.rewriting.pruning import keep_only
 from fuseline.engine.rewriting.rewriter import Rewriter
 
@@ -16,6 +17,8 @@ class DropLoss(Pass):
     """graph with labels and a loss → the graph without, ending in the model's other outputs"""
 
     name = "drop-loss"
+    # Gradients without the loss that they are of would belong to nothing.
+    forbids = (Property.DIFFERENTIATED,)
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         loss, interface = model.facts.training.loss, model.facts.interface

@@ -38,25 +38,25 @@ def test_what_depends_on_the_model_is_left_to_the_run() -> None:
 
 
 def test_a_pass_can_undo_a_property() -> None:
-    class Calibrate(Pass):
-        """x → x, its ranges known"""
+    class Round(Pass):
+        """x → x, its products rounded"""
 
-        name = "test-calibrate"
-        ensures = (Property.CALIBRATED,)
+        name = "test-round"
+        ensures = (Property.MIXED_PRECISION,)
 
         def run(self, model: Model, rewriter: Rewriter) -> int:
             return 0
 
-    class Forget(Calibrate):
+    class Forget(Round):
         """x → x"""
 
         name = "test-forget"
         ensures = ()
-        requires = (Property.CALIBRATED,)
-        invalidates = (Property.CALIBRATED,)
+        requires = (Property.MIXED_PRECISION,)
+        invalidates = (Property.MIXED_PRECISION,)
 
-    model = Pipeline.of(Calibrate(), Forget()).run(Model.from_text(MODEL)).model
-    assert not model.has(Property.CALIBRATED)
-    with pytest.raises(PipelineError, match="requires 'calibrated', which no earlier pass ensured") as caught:
-        Pipeline.of(Calibrate(), Forget(), Forget())
+    model = Pipeline.of(Round(), Forget()).run(Model.from_text(MODEL)).model
+    assert not model.has(Property.MIXED_PRECISION)
+    with pytest.raises(PipelineError, match="'mixed precision', which no earlier pass ensured") as caught:
+        Pipeline.of(Round(), Forget(), Forget())
     assert "decided by 'test-forget'" in caught.value.__notes__[0]

@@ -68,6 +68,26 @@ def test_a_class_covers_its_own_cases_and_lines_only() -> None:
     assert "1 lines more" in grown
 
 
+def test_readers_of_another_operator_have_not_changed() -> None:
+    meant = Justification(
+        "in place",
+        "",
+        re.compile(""),
+        (re.compile(r"^- Sum\("), re.compile(r"^\+ Add\(")),
+        operands={"Sum": "Add"},
+    )
+    lines = ["- Sum(x, y)", "- Relu(‹Sum›)", "+ Add(x, y)", "+ Relu(‹Add›)"]
+    assert justified_by("a", lines, [meant]) == ({"in place"}, [])
+    # A reader that is gone, is new, or reads something else is one that has changed.
+    assert justified_by("a", lines[:3], [meant])[1] == ["- Relu(‹Sum›)"]
+    assert justified_by("a", [*lines, "+ Relu(‹Add›)"], [meant])[1][:1] == ["+ Relu(‹Add›)"]
+    assert justified_by("a", [*lines[:3], "+ Relu(‹Mul›)"], [meant])[1] == ["- Relu(‹Sum›)", "+ Relu(‹Mul›)"]
+
+
+def test_no_class_accepts_any_line() -> None:
+    assert not [c.name for c in load() if c.covers("- Anything(‹Else›)") or c.covers("+ Anything(‹Else›)")]
+
+
 def test_every_class_of_the_list_has_a_reason() -> None:
     classes = load()
     assert len({c.name for c in classes}) == len(classes)

@@ -7,8 +7,9 @@ it has not become larger, unless one of them says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ class Justification:
     cases: re.Pattern[str]
     lines: tuple[re.Pattern[str], ...]
     grows: bool = False
+    operands: Mapping[str, str] = field(default_factory=dict)
+    """Operator → the one that makes in its place what others read: such readers have not changed."""
 
     @classmethod
     def parse(cls, given: dict[str, Any]) -> Justification:
@@ -38,6 +41,7 @@ class Justification:
             re.compile(given.get("cases", "")),
             patterns,
             bool(given.get("grows", False)),
+            dict(given.get("operands", {})),
         )
 
     def covers(self, line: str) -> bool:
@@ -55,7 +59,7 @@ def justified_by(
     meant = [found for found in classes if found.cases.search(case)]
     used: dict[str, Justification] = {}
     open_lines: list[str] = []
-    for line in lines:
+    for line in _without_readers(lines, meant):
         found = next((c for c in meant if c.covers(line)), None)
         if found is None:
             open_lines.append(line)
@@ -65,3 +69,25 @@ def justified_by(
     if came > gone and not any(found.grows for found in used.values()):
         open_lines.append(f"{came - gone} lines more than recorded, which no class allows")
     return set(used), open_lines
+
+
+def _without_readers(lines: Sequence[str], meant: Iterable[Justification]) -> list[str]:
+    """The lines but for pairs that differ only in the operator that made an operand."""
+    operands = {old: new for found in meant for old, new in found.operands.items()}
+    if not operands:
+        return list(lines)
+    made = re.compile("‹(" + "|".join(map(re.escape, operands)) + ")›")
+    came = Counter(line[1:] for line in lines if line[0] in "+>")
+    paired: Counter[str] = Counter()
+    left = []
+    for line in lines:
+        renamed = made.sub(lambda found: f"‹{operands[found[1]]}›", line[1:])
+        if line[0] in "-<" and renamed != line[1:] and came[renamed] > paired[renamed]:
+            paired[renamed] += 1
+        else:
+            left.append(line)
+    for line in [line for line in left if line[0] in "+>"]:
+        if paired[line[1:]]:
+            paired[line[1:]] -= 1
+            left.remove(line)
+    return left
