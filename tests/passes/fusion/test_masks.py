@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.runtime import session
+from fuseline.tools.campaigns.fuzz.cases import Case
+from fuseline.tools.campaigns.fuzz.training.judging import judge_training
 
 BODY = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,S,2,8] q, float[N,S,2,8] k, float[N,S,2,8] v, {mask}) => (float[N,S,2,8] y)
@@ -75,3 +79,35 @@ def test_a_mask_gives_what_it_gave(style: str) -> None:
         np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-5)
     fused = any(n.op_type == "MultiHeadAttention" for n in made.nodes())
     assert fused == (style != "replaced by little")
+
+
+def learning(style: str) -> onnx.ModelProto:
+    """The same behind weights for queries, keys and values, with a loss of what comes out."""
+    model = text(style).to_proto()
+    nodes = list(model.graph.node)
+    for fed in model.graph.input:
+        fed.name = f"{fed.name}0" if fed.name in "qkv" else fed.name
+    draw = np.random.default_rng(1)
+    for name in "qkv":
+        weight = draw.standard_normal(8).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, f"w{name}"))
+    del model.graph.node[:], model.graph.output[:]
+    model.graph.node.extend(helper.make_node("Mul", [f"{n}0", f"w{n}"], [n]) for n in "qkv")
+    model.graph.node.extend(nodes)
+    model.graph.node.append(helper.make_node("Sin", ["y"], ["waves"]))
+    model.graph.node.append(helper.make_node("ReduceSum", ["waves"], ["loss"], keepdims=0))
+    model.graph.output.append(helper.make_tensor_value_info("loss", onnx.TensorProto.FLOAT, []))
+    return model
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("style", [s for s in STYLES if STYLES[s][3] != "-inf"])
+def test_gradients_under_a_mask_are_torch_s(style: str) -> None:
+    """Of left padding, rows that see nothing, and integers other than 0 and 1."""
+    draw = np.random.default_rng(0)
+    fed = {f"{n}0": draw.standard_normal((2, 4, 2, 8)).astype(np.float32) for n in "qkv"}
+    feeds = [{**fed, "mask": mask} for mask in masks(style)]
+    case = Case(learning(style).SerializeToString(), feeds, "training", style, ("wq", "wk", "wv"))
+    verdict = judge_training(case)
+    assert (verdict.status, verdict.sets) == ("ok", len(feeds)), verdict.message
+    assert "fuse-attention-training" in verdict.fired
