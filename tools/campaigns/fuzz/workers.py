@@ -30,7 +30,10 @@ def _serve(work: Work, pipe: Connection) -> None:
     faulthandler.disable()
     # What ONNX Runtime prints when it dies helps nobody here.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    parent = multiprocessing.parent_process()
     while True:
+        if parent is not None and pipe not in wait([pipe, parent.sentinel]):
+            return  # nobody is left to ask
         task = pipe.recv()
         if task is None:
             return
