@@ -76,8 +76,11 @@ class Explanation:
         return json.dumps(asdict(self), indent=2)
 
 
-def explain(fusion: Fusion, model: Model, *, at_most: int = 10) -> Explanation:
+def explain(fusion: Fusion, model: Model, *, at_most: int = 10, any_root: bool = False) -> Explanation:
     """Where `fusion` matches in `model`, and its nearest misses; the model is not changed.
+
+    With `any_root` the one node that does not fit may also be the pattern's last, which costs a look at every
+    node of the model.
 
     Matches are replaced in a copy: a mistake in `replace` shows here too, and what has no form in the model's
     opset, or would make a cycle, is a miss.
@@ -87,7 +90,7 @@ def explain(fusion: Fusion, model: Model, *, at_most: int = 10) -> Explanation:
     misses: list[tuple[Failure, str | None]] = []
     for graph in model.graphs():
         for node in graph:
-            if (normal_domain(node.domain), node.op_type) not in matcher.pattern.anchors:
+            if not any_root and (normal_domain(node.domain), node.op_type) not in matcher.pattern.anchors:
                 continue
             verdict = fusion.judge(matcher, node)
             if isinstance(verdict, Match):

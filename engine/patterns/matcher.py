@@ -41,8 +41,8 @@ WAYS = 32
 class Matcher:
     """Matches one pattern at given nodes of one model.
 
-    With `tracing` the best failure of the last attempt is kept in `failure`, and one wrong value (a constant,
-    an attribute, a type) does not end an attempt, so that a near miss is followed to its end.
+    With `tracing` the best failure of the last attempt is kept in `failure`, and one wrong operator or value
+    (a constant, an attribute, a type) does not end an attempt, so that a near miss is followed to its end.
     """
 
     def __init__(self, pattern: Pattern, model: Model, *, tracing: bool = False) -> None:
@@ -263,6 +263,13 @@ class Matcher:
             or not self._in_reach(node)
         ):
             self._tracer.fail(OPERATOR, node if node.op_type not in term.node.op_types else user, term, value)
+            if (
+                len(node.inputs) == len(term.node.inputs)
+                and value.index() == term.index
+                and self._in_reach(node)
+            ):
+                for _ in self._tracer.overlook(node, describe(term), show(self.model, value)):
+                    yield from self._inputs(term.node, node)
             return
         self._nodes[term.node] = node
         for _ in self._attributes(list(term.node.attributes.items()), node):

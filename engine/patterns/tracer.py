@@ -1,4 +1,4 @@
-"""How far attempts get: the best failure, followed past one wrong value to its end."""
+"""How far attempts get: the best failure, followed past one wrong value or operator to its end."""
 
 from __future__ import annotations
 
@@ -42,17 +42,20 @@ class Tracer:
 
     def forgive(self, node: ir.Node, expected: str, found: str) -> Iterator[None]:
         """A wrong value: the end of an ordinary attempt; when tracing, one is noted and passed over."""
-        if not self.active:
-            return
-        self._note(VALUE, node, expected, found)
-        if self.forgiven:
+        if self.active:
+            self._note(VALUE, node, expected, found)
+            yield from self.overlook(node, expected, found)
+
+    def overlook(self, node: ir.Node, expected: str, found: str) -> Iterator[None]:
+        """When tracing, what is wrong at a node is passed over, once in an attempt."""
+        if not self.active or self.forgiven:
             return
         self.forgiven.append((node, expected, found))
         yield
         self.forgiven.pop()
 
     def note_forgiven(self) -> None:
-        """Everything fitted but the one value that was passed over."""
+        """Everything fitted but what was passed over."""
         if self._root is None:
             return
         node, expected, found = self.forgiven[0]

@@ -46,7 +46,7 @@ def explain_command(
         if pipeline is not None:
             loaded = _advance(loaded, pipeline, name, tell)
         tell(f"looking for {name}")
-        explanation = explain(chosen(), loaded, at_most=at_most)
+        explanation = explain(chosen(), loaded, at_most=at_most, any_root=True)
     console.print(explanation.to_json() if as_json else str(explanation), markup=False)
 
 
