@@ -1,4 +1,4 @@
-"""How models, diffs and results look in a notebook."""
+"""How models, diffs, results and reports look in a notebook."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fuseline.engine.manager import Result
     from fuseline.engine.model import Model
 
-__all__ = ["diff_html", "model_html", "result_html"]
+__all__ = ["diff_html", "model_html", "result_html", "text_html"]
 
 _COLOURS = {"added": "#1a7f3722", "removed": "#cf222e22", "changed": "#9a670022"}
 _FRAME = (
@@ -35,6 +35,11 @@ def _line(line: Line) -> str:
     colour = _COLOURS.get(line.kind)
     style = f' style="background:{colour}"' if colour else ""
     return f"<div{style}>{html.escape(str(line))}</div>"
+
+
+def text_html(text: str) -> str:
+    """What is said in words, line by line."""
+    return f'<pre style="white-space:pre-wrap">{html.escape(text)}</pre>'
 
 
 def result_html(result: Result) -> str:

@@ -62,6 +62,11 @@ class Report:
             return self.error
         return "\n".join(str(m) for m in self.mismatches) or "equal"
 
+    def _repr_html_(self) -> str:
+        from fuseline.engine.display import text_html
+
+        return text_html(str(self))
+
 
 class Verifier:
     """Runs models on fixed inputs with ONNX Runtime's own optimisations off, and compares."""

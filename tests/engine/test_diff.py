@@ -17,7 +17,9 @@ from fuseline.engine.diff.text import rich_text, summary, to_text
 from fuseline.engine.graph_text import graph_text
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
+from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.rewriting.rewriter import Rewriter
+from fuseline.engine.verification.verifier import Report
 from fuseline.tools.commands.diff import diff_command
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>\n'
@@ -229,6 +231,10 @@ def test_what_a_notebook_and_a_prompt_show() -> None:
     )
     assert str(before) == graph_text(before)
     assert "<iframe" in before._repr_html_()
+    result = Pipeline.parse("eliminate-identity").run(model("a = Identity(x) y = Exp(a)"))
+    assert "<td>eliminate-identity</td>" in result._repr_html_()
+    verdict = Report(error="a <b> is missing")
+    assert verdict._repr_html_() == '<pre style="white-space:pre-wrap">a &lt;b&gt; is missing</pre>'
 
 
 @pytest.fixture

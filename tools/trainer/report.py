@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from fuseline.engine.plurals import counted
+
 __all__ = ["Report", "speed_against"]
 
 
@@ -36,7 +38,7 @@ class Report:
         return self.calls.get("torch", 0)
 
     def __str__(self) -> str:
-        parts = [f"{self.on_graph} calls on ONNX Runtime, {self.in_torch} in torch"]
+        parts = [f"{counted(self.on_graph, 'call')} on ONNX Runtime, {self.in_torch} in torch"]
         if self.reasons:
             parts[0] += f" ({'; '.join(self.reasons)})"
         parts.append(f"compiled in {self.compile_seconds:.1f} s")
@@ -45,6 +47,11 @@ class Report:
         if self.speed is not None:
             parts.append(f"{self.speed:.2f} times the speed of torch")
         return ", ".join(parts)
+
+    def _repr_html_(self) -> str:
+        from fuseline.engine.display import text_html
+
+        return text_html(str(self))
 
 
 def speed_against(

@@ -29,9 +29,11 @@ class App {
     this.openSmall();
   }
 
-  // A small model is shown whole; of a large one, the first level.
+  // A small model is shown whole; of a large one the first level, or below it the first that says something.
   openSmall() {
     if (this.run.state(0).nodes.size <= 40) for (const path of this.run.state(this.view.to).containers.keys()) this.open.add(path);
+    const shown = this.run.arrangement(this.view.to, null);
+    for (let path = shown.dominant(""); path !== null && !shown.isList(path); path = shown.dominant(path)) this.open.add(path);
     this.redraw(true);
   }
 

@@ -68,13 +68,25 @@ class Arrangement {
     return this.counts.get(path);
   }
 
-  // A box in words; modules that are alike are counted together.
+  // Modules of a list (`layer.0`, `layer.1`, …) are alike, and are counted together.
+  isList(path) {
+    const inside = this.children(path);
+    return inside.length > 1 && inside.every(([child]) => typeof child !== "number" && /^\d+$/.test(child.split(SEPARATOR).at(-1)));
+  }
+
+  // The box inside that holds nearly everything, or null.
+  dominant(path) {
+    const all = this.count(path).nodes;
+    const found = this.children(path).find(([child]) => typeof child !== "number" && this.count(child).nodes > 0.8 * all);
+    return found ? this.through(found[0]) : null;
+  }
+
+  // A box in words.
   tally(path) {
     const { nodes, added, removed, changed } = this.count(path), inside = this.children(path);
     const moves = [["+", added], ["−", removed], ["~", changed]].filter(([, n]) => n).map(([sign, n]) => sign + n.toLocaleString("en")).join(" ");
-    const numbered = inside.length > 1 && inside.every(([child]) => typeof child !== "number" && /^\d+$/.test(child.split(SEPARATOR).at(-1)));
     const held = nodes || !removed ? `${plural(nodes, "node")}${moves ? `  ${moves}` : ""}` : `${plural(removed, "node")}, gone`;
-    return { changes: added + removed + changed, text: `${numbered ? `×${inside.length} · ` : ""}${held}` };
+    return { changes: added + removed + changed, text: `${this.isList(path) ? `×${inside.length} · ` : ""}${held}` };
   }
 
   // Which node reads which: [source, target, whether that is gone].

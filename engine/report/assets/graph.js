@@ -146,7 +146,7 @@ class GraphView {
     const tint = this.colour && (box.kind === "node" || box.closed) ? this.colour(box) : null;
     const open = box.kind === "module" && !box.closed;
     return s("g", {
-      class: `box ${box.kind} ${open ? "open" : ""} ${box.status} ${box.changes ? "touched" : ""}`,
+      class: `box ${box.kind} ${open ? "open" : ""} ${box.status} ${box.changes ? "touched" : ""} ${tint ? "tinted" : ""}`,
       transform: `translate(${box.ax} ${box.ay})`, tabindex: 0, role: "button", "aria-label": words,
       "aria-expanded": box.kind === "module" ? String(open) : null, "data-id": box.id, onclick: act, onkeydown: act,
     },
