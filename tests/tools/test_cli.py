@@ -225,3 +225,13 @@ def test_what_quantizing_did(tmp_path: Path) -> None:
     passes = json.loads((tmp_path / "dumps" / "summary.json").read_text())["passes"]
     assert any(p["name"].startswith("quantize") and p["changes"] for p in passes)
     assert (tmp_path / "dumps" / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_what_there_is_to_view(model: Path, tmp_path: Path) -> None:
+    shown("run", model, "-o", tmp_path / "out.onnx", "--dump", tmp_path / "d")
+    shown("view", tmp_path / "d", "--no-browser", "-o", tmp_path / "copy.html")
+    assert (tmp_path / "copy.html").read_bytes() == (tmp_path / "d" / "report.html").read_bytes()
+    (tmp_path / "d" / "report.html").unlink()
+    assert "the run that dumped here did not finish" in refused("view", tmp_path / "d")
+    (tmp_path / "empty").mkdir()
+    assert "holds no report.html\n" in refused("view", tmp_path / "empty")

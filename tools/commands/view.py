@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -26,21 +27,24 @@ def view_command(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it.")] = True,
 ) -> None:
     """Look at a model, or at what every pass of a dumped run did, in the browser."""
-    page = _dumped(source) if source.is_dir() else _written(source, output)
+    page = _dumped(source, output) if source.is_dir() else _written(source, output)
     console.print(f"the report is {page}", markup=False)
     if browser and not webbrowser.open(page.resolve().as_uri()):
         console.print("no browser was found; open the file yourself")
 
 
-def _dumped(folder: Path) -> Path:
-    from fuseline.engine.observers.dump_diffs import REPORT
+def _dumped(folder: Path, output: Path | None) -> Path:
+    from fuseline.engine.observers.dump_diffs import REPORT, SUMMARY
+    from fuseline.engine.outputs import check_output_file
 
     page = folder / REPORT
     if not page.is_file():
+        begun = (folder / SUMMARY).is_file()
         raise FuselineError(
-            f"{folder} holds no {REPORT}", hint="make one with `fuseline run MODEL -o OUT --dump DIR`"
+            f"{folder} holds no {REPORT}" + (": the run that dumped here did not finish" if begun else ""),
+            hint="make one with `fuseline run MODEL -o OUT --dump DIR`",
         )
-    return page
+    return Path(shutil.copyfile(page, check_output_file(output))) if output is not None else page
 
 
 def _written(path: Path, output: Path | None) -> Path:
