@@ -95,9 +95,9 @@ bench: bench-simplify bench-kernels bench-training bench-fusions bench-inference
 bench-against: env  ## This checkout against another, by turns: make bench-against OTHER=path/to/checkout
 	$(RUN) fuseline.tools.benchmarks.against $(OTHER)/.venv/bin/python $(OPTIONS)
 
-bench-ablate: $(VENV)/.data  ## What each pass bought: MiniLM training, batches of 16 with 64 tokens
+bench-ablate: $(VENV)/.data  ## What each pass bought: MiniLM training, batches of 8 with 32 tokens
 	$(BIN)/fuseline bench "$$($(BIN)/python -c 'from fuseline.tools.demo import minilm; print(minilm())')" \
-	    --task text-classification --train --batch 16 --seq 64 --ablate --svg build/ablation.svg
+	    --task text-classification --train --batch 8 --seq 32 --ablate --svg build/ablation.svg
 
 bench-simplify: $(VENV)/.rivals  ## Node count and time against onnxslim, onnxsim and onnxscript
 	$(RUN) fuseline.tools.benchmarks.simplify

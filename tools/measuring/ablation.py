@@ -18,9 +18,9 @@ from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.properties import Property
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.kernels.records import register_records
-from fuseline.tools.measuring.contenders import OURS, Contenders, check_agreement
+from fuseline.tools.measuring.contenders import OURS, Contenders, check_agreement, release_sessions
 from fuseline.tools.measuring.intervals import FEWEST, Interval, differences, ratios
-from fuseline.tools.measuring.steps import Step
+from fuseline.tools.measuring.steps import Results, Step
 from fuseline.tools.measuring.subject import Subject
 from fuseline.tools.measuring.timing import take_turns
 from fuseline.tools.progress import Activity
@@ -73,12 +73,13 @@ def ablate(
     subject.keep(OURS, whole.model)
     changes = _changes(whole)
     chosen = [name for name in changes if not only or name in only]
-    bench = _Bench(subject, pipeline, plain, whole.model, rounds)
     rows = []
-    for position, name in enumerate(chosen):
-        tell(f"{position + 1} of {len(chosen)}: without {name}")
-        tell.count(position, len(chosen))
-        rows.append(bench.measure(name, changes[name]))
+    with Contenders(subject) as contenders:
+        bench = _Bench(subject, pipeline, plain, whole.model, rounds, contenders)
+        for position, name in enumerate(chosen):
+            tell(f"{position + 1} of {len(chosen)}: without {name}")
+            tell.count(position, len(chosen))
+            rows.append(bench.measure(name, changes[name]))
     return sorted(rows, key=lambda row: (bool(row.note), -row.bought, -row.memory))
 
 
@@ -91,10 +92,16 @@ class _Bench:
     plain: Model
     whole: Model
     rounds: int
+    contenders: Contenders
     _peak: int = field(init=False)
+    _ours: Step = field(init=False)
+    _result: Results = field(init=False)
 
     def __post_init__(self) -> None:
         self._peak = _simulated(self.whole, self.subject)
+        self._ours = self.contenders.build(OURS)
+        # Of the weights that came: later steps have trained them.
+        self._result = self._ours()
 
     def measure(self, name: str, changes: int) -> Ablation:
         try:
@@ -109,10 +116,11 @@ class _Bench:
             return Ablation(name, changes, f"needed: {error.message}")
 
     def _compared(self, name: str, changes: int, model: Model) -> Ablation:
-        with Contenders(self.subject) as contenders:
-            steps = {OURS: contenders.build(OURS), WITHOUT: contenders.build(WITHOUT)}
-            check_agreement({key: step() for key, step in steps.items()})
-            samples = self._rounds(steps)
+        steps = {OURS: self._ours, WITHOUT: self.contenders.build(WITHOUT)}
+        check_agreement({OURS: self._result, WITHOUT: steps[WITHOUT]()})
+        samples = self._rounds(steps)
+        del steps
+        release_sessions()
         return Ablation(
             name,
             changes,

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from fuseline.exporters.plan import Plan
     from fuseline.tools.measuring.steps import Results, Step
 
-__all__ = ["COMPILE", "EAGER", "OURS", "SDPA", "STOCK", "Contenders", "available", "check_agreement"]
+__all__ = [
+    "COMPILE",
+    "EAGER",
+    "OURS",
+    "SDPA",
+    "STOCK",
+    "Contenders",
+    "available",
+    "check_agreement",
+    "release_sessions",
+]
 
 OURS, STOCK = "fuseline", "onnxruntime"
 EAGER, SDPA, COMPILE = "torch eager", "torch sdpa", "torch compile"
@@ -43,7 +53,7 @@ class Contenders(ExitStack):
         register_records()  # native operators are known to a session by them
         self.subject = subject
         self.batch = subject.batch()
-        self.callback(_release)
+        self.callback(release_sessions)
 
     def build(self, name: str) -> Step:
         """One step (or run) of a contender; any other name is that of a graph that the subject keeps."""
@@ -93,7 +103,7 @@ def _called(plan: Plan, batch: Results) -> dict[str, Any]:
     return dict(zip(wrapper.output_names, values, strict=True))
 
 
-def _release() -> None:
+def release_sessions() -> None:
     """Give the memory of sessions back before others are built."""
     cache.clear()
     gc.collect()

@@ -32,8 +32,9 @@ class App {
   // A small model is shown whole; of a large one the first level, or below it the first that says something.
   openSmall() {
     if (this.run.state(0).nodes.size <= 40) for (const path of this.run.state(this.view.to).containers.keys()) this.open.add(path);
-    const shown = this.run.arrangement(this.view.to, null);
-    for (let path = shown.dominant(""); path !== null && !shown.isList(path); path = shown.dominant(path)) this.open.add(path);
+    const shown = this.run.arrangement(this.view.to, this.view.mode === "unified" ? this.view.from : null);
+    const readable = (path) => path !== null && !shown.isList(path) && shown.children(path).length <= 16;
+    for (let path = shown.dominant(""); readable(path); path = shown.dominant(path)) this.open.add(path);
     this.redraw(true);
   }
 
