@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -10,8 +11,9 @@ from rich.console import Console
 
 __all__ = ["console", "errors", "fail", "print_json"]
 
-# A pipe has no width of its own: never wrap or truncate what a program may read.
-console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+# A pipe has no width of its own: never wrap or truncate what a program may read, tables included.
+_WIDE = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 240
+console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, width=_WIDE)
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
 

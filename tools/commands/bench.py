@@ -201,7 +201,7 @@ def _chart(found: Comparison, subject: Subject) -> str:
         Bar(row.name, row.seconds.scaled(1e3), f"{row.seconds.middle * 1e3:.2f} ms", row.name != "fuseline")
         for row in found.rows
     ]
-    panels = [Panel(_title(subject), times)]
+    panels = [Panel("time", times, _title(subject))]
     held = [(row.name, row.memory / 1e6) for row in found.rows if row.memory is not None]
     if held:
         rows = [Bar(n, Interval(mb, mb, mb), f"{mb:.0f} MB", n != "fuseline") for n, mb in held]
@@ -247,8 +247,8 @@ def _ablation_chart(rows: list[Ablation], subject: Subject) -> str:
         if row.seconds is not None:
             ms = row.seconds.scaled(1e3)
             times.append(Bar(row.name, ms, f"{ms.middle:+.2f} ms", row.seconds.holds(0.0)))
-        if row.memory:
-            mb = row.memory / 1e6
+        mb = row.memory / 1e6
+        if abs(mb) >= 0.05:
             held.append(Bar(row.name, Interval(mb, mb, mb), f"{mb:+.1f} MB"))
-    panels = [Panel(f"what each pass bought, in time. {_title(subject)}", times)]
+    panels = [Panel("what each pass bought, in time", times, _title(subject))]
     return bars([*panels, *([Panel("in memory at the peak of a run", held)] if held else [])])

@@ -50,6 +50,10 @@ class Ablation:
         """Seconds, zero where the measurement does not tell them from none."""
         return 0.0 if self.seconds is None or self.seconds.holds(0.0) else self.seconds.middle
 
+    @property
+    def middle(self) -> float:
+        return 0.0 if self.seconds is None else self.seconds.middle
+
     def to_json(self) -> dict[str, Any]:
         measured = self.seconds is not None
         return {
@@ -80,7 +84,7 @@ def ablate(
             tell(f"{position + 1} of {len(chosen)}: without {name}")
             tell.count(position, len(chosen))
             rows.append(bench.measure(name, changes[name]))
-    return sorted(rows, key=lambda row: (bool(row.note), -row.bought, -row.memory))
+    return sorted(rows, key=lambda row: (bool(row.note), -row.bought, -row.middle, -row.memory))
 
 
 @dataclass

@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from fuseline.tools.measuring.intervals import Interval
 
 __all__ = ["Bar", "Panel", "bars"]
 
 _LABELS, _WIDTH, _ROW, _HEAD, _NUMBERS = 220, 420, 24, 40, 150
+_LINE, _LETTERS = 17, 118
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,19 @@ class Bar:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart: its title and its bars from top to bottom."""
+    """One chart: its title, its bars from top to bottom, and what it is about in smaller letters."""
 
     title: str
     bars: Sequence[Bar]
+    about: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        return wrap(self.about, _LETTERS)
+
+    @property
+    def head(self) -> int:
+        return _HEAD + _LINE * len(self.lines)
 
 
 def bars(panels: Sequence[Panel]) -> str:
@@ -36,7 +47,7 @@ def bars(panels: Sequence[Panel]) -> str:
     drawn, top = [], 8.0
     for panel in panels:
         drawn.append(_panel(panel, top))
-        top += _HEAD + _ROW * len(panel.bars) + 16
+        top += panel.head + _ROW * len(panel.bars) + 16
     width = _LABELS + _WIDTH + _NUMBERS
     label = html.escape("; ".join(panel.title for panel in panels))
     return (
@@ -56,13 +67,17 @@ def _panel(panel: Panel, top: float) -> str:
 
     rows = []
     for index, bar in enumerate(panel.bars):
-        rows.append(_bar(bar, top + _HEAD + index * _ROW, place))
-    bottom = top + _HEAD + _ROW * len(panel.bars)
-    axis = f'<path d="M{place(0.0):.1f} {top + _HEAD - 6:.1f}V{bottom:.1f}" stroke="#888"/>'
+        rows.append(_bar(bar, top + panel.head + index * _ROW, place))
+    bottom = top + panel.head + _ROW * len(panel.bars)
+    axis = f'<path d="M{place(0.0):.1f} {top + panel.head - 6:.1f}V{bottom:.1f}" stroke="#888"/>'
     title = (
         f'<text x="8" y="{top + 20:.1f}" font-weight="600" font-size="14">{html.escape(panel.title)}</text>'
     )
-    return title + axis + "".join(rows)
+    about = "".join(
+        f'<text x="8" y="{top + 20 + _LINE * (i + 1):.1f}" fill="#60646c">{html.escape(line)}</text>'
+        for i, line in enumerate(panel.lines)
+    )
+    return title + about + axis + "".join(rows)
 
 
 def _bar(bar: Bar, y: float, place: Callable[[float], float]) -> str:
