@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 
 from fuseline.engine.errors import FuselineError
-from fuseline.engine.operators.evaluation import Made, Operands
+from fuseline.engine.operators.contracts import checked_reference, checked_rule
 from fuseline.engine.operators.gradient import Defined, Gradient, GradientNode, NoGradient
 from fuseline.engine.operators.operator import Operator, Trait
 from fuseline.engine.type_names import data_type
@@ -48,18 +47,7 @@ def custom(
     """
     if not domain or domain == "ai.onnx":
         raise FuselineError(f"the operator {name} needs a domain of its own", hint='for example "my.company"')
-    schema = onnx.defs.OpSchema(
-        name,
-        domain,
-        1,
-        inputs=[_port(text) for text in inputs.split(",")],
-        outputs=[_port(text) for text in outputs.split(",")],
-        type_constraints=[("T", [f"tensor({t})" for t in types], "")],
-        attributes=[
-            onnx.defs.OpSchema.Attribute(key, onnx.helper.make_attribute(key, default), key)
-            for key, default in (attributes or {}).items()
-        ],
-    )
+    schema = _schema(domain, name, (inputs, outputs), types, attributes or {})
     nodes = tuple(gradient)
     made: Gradient = Defined(nodes, _not_trained(schema)) if nodes else NoGradient()
     return Operator(
@@ -68,10 +56,36 @@ def custom(
         traits=traits,
         declared=schema,
         gradient=made,
-        shape=_like(schema, shape) if isinstance(shape, str) else shape,  # type: ignore[arg-type]
-        evaluate=_evaluation(schema, reference) if reference is not None else None,
+        shape=_like(schema, shape) if isinstance(shape, str) else checked_rule(schema, shape),
+        evaluate=checked_reference(schema, reference) if reference is not None else None,
         library=_finder(library),
     )
+
+
+def _schema(
+    domain: str, name: str, ports: tuple[str, str], types: Iterable[str], attributes: Mapping[str, Any]
+) -> onnx.defs.OpSchema:
+    if not name.isidentifier():
+        raise FuselineError(f"{name!r} is no name for an operator", hint='for example "SoftThreshold"')
+    inputs, outputs = ([_port(text) for text in listed.split(",") if text.strip()] for listed in ports)
+    if not outputs:
+        raise FuselineError(f"the operator {domain}::{name} has no outputs", hint='name them: "y", "y, rest"')
+    try:
+        return onnx.defs.OpSchema(
+            name,
+            domain,
+            1,
+            inputs=inputs,
+            outputs=outputs,
+            type_constraints=[("T", [f"tensor({t})" for t in types], "")],
+            attributes=[
+                onnx.defs.OpSchema.Attribute(key, onnx.helper.make_attribute(key, default), key)
+                for key, default in attributes.items()
+            ],
+        )
+    except (RuntimeError, TypeError, ValueError) as error:  # what onnx raises of a declaration
+        reason = str(error).strip().splitlines()[0]
+        raise FuselineError(f"the operator {domain}::{name} is declared wrongly: {reason}") from error
 
 
 def _port(text: str) -> onnx.defs.OpSchema.FormalParameter:
@@ -99,17 +113,6 @@ def _like(schema: onnx.defs.OpSchema, wanted: str) -> Callable[[Site], list[Typi
         return [(dtype or site.dtype(index), site.dims(index)) for dtype in fixed]
 
     return rule
-
-
-def _evaluation(schema: onnx.defs.OpSchema, reference: Callable[..., Any]) -> Callable[[Operands], Made]:
-    defaults = {key: onnx.helper.get_attribute_value(a.default_value) for key, a in schema.attributes.items()}
-
-    def evaluate(operands: Operands) -> Made:
-        given = {key: a.value for key, a in operands.node.attributes.items()}
-        made = reference(*operands.inputs, **(defaults | given))
-        return [np.asarray(a) for a in made] if isinstance(made, (tuple, list)) else np.asarray(made)
-
-    return evaluate
 
 
 def _finder(library: str | Path | Callable[[], Path | None] | None) -> Callable[[], Path | None] | None:

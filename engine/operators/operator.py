@@ -78,7 +78,7 @@ class Operator:
     indices: frozenset[int] = frozenset()
     """Inputs through which no gradient flows: shapes, indices, conditions."""
 
-    shape: Callable[[Site], Sequence[Typing]] | None = None
+    shape: Callable[[Site], Sequence[Typing] | None] | None = None
     """Types and shapes of the outputs."""
     content: Callable[[ShapeValues, ir.Node], Known | None] | None = None
     """What an integer output holds, element by element, some of them symbolic."""

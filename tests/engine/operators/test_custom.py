@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -12,6 +14,7 @@ import pytest
 from fuseline import Model, Pipeline
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.operators import Trait, custom, libraries, lookup, record, register
+from fuseline.engine.operators.operator import Operator
 from fuseline.engine.operators.registry import forget
 from fuseline.engine.shapes.dims import dims_of
 
@@ -96,3 +99,59 @@ def test_a_wrong_shape_is_named() -> None:
 def test_both_names_of_the_standard_domain() -> None:
     assert lookup("ai.onnx", "Add") is lookup("", "Add") is not None
     assert record(ir.node("NoSuchOperator", [])) is None
+
+
+WRONG_DECLARATIONS = {
+    "'soft swish' is no name for an operator": {"name": "soft swish"},
+    "has no outputs": {"outputs": " "},
+    "is declared wrongly: .* is not an accepted attribute value": {"attributes": {"scale": object()}},
+    "neither the name of an input nor a rule": {"shape": (2, 3)},
+    r"cannot be called with \(x\): missing a required argument: 'scale'": {"reference": lambda x, scale: x},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_DECLARATIONS)
+def test_a_wrong_declaration_is_refused_at_once(message: str) -> None:
+    given: dict[str, Any] = {"domain": "test.own", "name": "Wrong", "inputs": "x", "outputs": "y"}
+    with pytest.raises(FuselineError, match=message):
+        custom(**(given | WRONG_DECLARATIONS[message]))
+
+
+WRONG_ANSWERS: dict[str, dict[str, Any]] = {
+    r"the shape rule of test.own::Wrong gave .* for 1 outputs": {"shape": lambda site: [(None, "abc")]},
+    r"gave \[\] for 1 outputs": {"shape": lambda site: []},
+    r"gave 2 arrays for 1 outputs": {"shape": "x", "reference": lambda x: (x, x)},
+    r"gave int64, but its output is float32": {"shape": "x", "reference": lambda x: x.astype(np.int64)},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_ANSWERS)
+def test_what_contradicts_the_declaration_is_an_error(message: str) -> None:
+    with _registered(custom("test.own", "Wrong", "x", "y", **WRONG_ANSWERS[message])):
+        model = Model.from_text(_ALONE.replace("OP", "Wrong"))
+        with pytest.raises(FuselineError, match=message):
+            Pipeline.parse("infer-shapes,fold-constants").run(model)
+
+
+def test_a_wider_type_of_numpy_becomes_the_declared_one() -> None:
+    wide = custom("test.own", "Wide", "x", "y", shape="x", reference=lambda x: x.astype(np.float64) / 3)
+    with _registered(wide):
+        model = Model.from_text(_ALONE.replace("OP", "Wide"))
+        folded = Pipeline.parse("fold-constants").run(model).model.graph.initializers["a"].const_value
+        assert folded is not None
+        assert folded.dtype == ir.DataType.FLOAT
+
+
+_ALONE = """
+<ir_version: 9, opset_import: ["" : 18, "test.own" : 1]>
+g (float[2] x) => (float[2] y) <float[2] w = {0, 1}> { a = test.own.OP(w) y = Add(x, a) }
+"""
+
+
+@contextmanager
+def _registered(operator: Operator) -> Iterator[None]:
+    register(operator)
+    try:
+        yield
+    finally:
+        forget(operator)
