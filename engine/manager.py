@@ -198,6 +198,11 @@ class PassManager:
                 f"pass {step.name!r} (step {step.index}) crashed{f' at {place}' if place else ''}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        if not isinstance(record.changes, int):
+            raise PassError(
+                f"pass {step.name!r} returned {record.changes!r}, not how much it changed",
+                hint="end it with `return rewriter.changes`",
+            )
         record.seconds = time.perf_counter() - started
         record.statistics = dict(rewriter.statistics)
         record.nodes_after = _count(model) if self._check_claim(record) else record.nodes_before

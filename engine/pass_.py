@@ -44,7 +44,10 @@ class Pass:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        written = vars(cls).get("__doc__")
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        # What dataclass writes in its place, a signature, says nothing of before and after.
+        cls.__doc__ = written or ""
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         """Transform `model` in place and return the number of changes (usually `rewriter.changes`)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import inspect
 import pkgutil
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fuseline.engine.declarations import check_declaration
 from fuseline.engine.errors import FuselineError, PipelineError, did_you_mean
 from fuseline.engine.pass_ import Pass
 
@@ -33,11 +33,8 @@ class Registry:
     def register(self, pass_: type[Pass], provider: str | None = None) -> type[Pass]:
         """Add a pass; a name that is taken is refused, naming both providers."""
         provider = provider or f"{pass_.__module__}.{pass_.__qualname__}"
+        check_declaration(pass_, provider)
         name = pass_.name
-        if not name:
-            raise FuselineError(f"{provider} has no name", hint="set the class attribute `name`")
-        if not inspect.getdoc(pass_) or not pass_.summary():
-            raise FuselineError(f"pass {name!r} from {provider} has no docstring saying before → after")
         if name in self._passes and self._providers[name] != provider:
             raise FuselineError(
                 f"the pass name {name!r} is provided twice: by {self._providers[name]} and by {provider}",
@@ -68,6 +65,7 @@ class Registry:
 
     def load_plugin(self, path: str | Path) -> list[type[Pass]]:
         """Add the passes of a user's file."""
+        self.discover()  # a name that is taken is refused here, not when the other one comes to be known
         path = Path(path)
         if not path.is_file():
             raise FuselineError(f"there is no plugin file {path}")

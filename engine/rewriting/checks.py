@@ -13,6 +13,7 @@ from fuseline.engine.rewriting.forms import Inexpressible
 from fuseline.engine.shapes.dims import Dims, dims_of
 from fuseline.engine.shapes.element_types import element_type
 from fuseline.engine.shapes.inference import infer
+from fuseline.engine.shapes.site import Typing
 from fuseline.engine.shapes.values import ShapeValues
 
 # Without arithmetic on the CPU: such a model is made for another device.
@@ -79,14 +80,15 @@ def _computed_in(node: ir.Node, found: Signature) -> ir.Value | None:
 
 def check_replacement(model: Model, old: ir.Value, new: ir.Value) -> None:
     """Refuse to put a value in place of another of a different element type or shape."""
-    if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
+    dtype, meant = _made_by(model, old)
+    dtype = old.dtype or dtype
+    if dtype is not None and new.dtype is not None and dtype != new.dtype:
         raise PassError(
-            f"{old.name!r} is {old.dtype.name}, but what takes its place, {new.name!r}, is {new.dtype.name}"
+            f"{old.name!r} is {dtype.name}, but what takes its place, {new.name!r}, is {new.dtype.name}"
         )
-    made = dims_of(new)
+    made, declared = dims_of(new), dims_of(old)
     if made is None:
         return
-    meant, declared = _made_by(model, old), dims_of(old)
     if meant is None and declared is not None:
         meant = (None,) * len(declared)  # sizes in a file may be those of an example
     if meant is None:
@@ -98,14 +100,13 @@ def check_replacement(model: Model, old: ir.Value, new: ir.Value) -> None:
         )
 
 
-def _made_by(model: Model, value: ir.Value) -> Dims | None:
-    """The shape as it follows from the producer: what a file declares is a claim, not a fact."""
-    node = value.producer()
-    if node is None or has_references(node):
-        return None
-    found = infer(node, ShapeValues(model))
-    index = value.index()
-    return found[index][1] if found is not None and index is not None and index < len(found) else None
+def _made_by(model: Model, value: ir.Value) -> Typing:
+    """Type and shape as they follow from the producer: what a file declares is a claim, not a fact."""
+    node, index = value.producer(), value.index()
+    if node is None or index is None or has_references(node):
+        return None, None
+    found = infer(node, ShapeValues(model)) or ()
+    return found[index] if index < len(found) else (None, None)
 
 
 def _differ(one: int | str | None, other: int | str | None) -> bool:

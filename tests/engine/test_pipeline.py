@@ -185,7 +185,10 @@ def test_inference_pass_is_refused_on_a_training_graph() -> None:
 
 
 def test_duplicate_names_are_refused_naming_both(tmp_path: Path) -> None:
-    source = 'from fuseline.engine.pass_ import Pass\nclass A(Pass):\n    """a → b"""\n    name = "same"\n'
+    source = (
+        'from fuseline.engine.pass_ import Pass\nclass A(Pass):\n    """a → b"""\n    name = "same"\n'
+        "    def run(self, model, rewriter):\n        return 0\n"
+    )
     for file in ("one.py", "two.py"):
         (tmp_path / file).write_text(source)
     fresh = Registry()

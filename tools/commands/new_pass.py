@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -82,11 +81,11 @@ def new_command(
     ] = Path("."),
 ) -> None:
     """Write a pass that works and its golden file; `fuseline passes test` runs them."""
+    from fuseline.engine.declarations import check_name
     from fuseline.engine.outputs import check_output_folder
     from fuseline.engine.registry import registry
 
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise FuselineError(f"{name!r} is no name for a pass", hint="write words with hyphens: fuse-clamp")
+    check_name(name)
     if name in registry:
         raise FuselineError(f"{name!r} is taken: {registry.provider(name)}", hint="choose another name")
     check_output_folder(folder)
