@@ -23,5 +23,6 @@ def output_dims(values: ShapeValues, node: ir.Node) -> Dims | None:
     operator = record(node)
     if operator is None or operator.shape is None or has_references(node):
         return declared
-    found = next(iter(operator.shape(Site(node, values))))[1]
+    made = operator.shape(Site(node, values))
+    found = made[0][1] if made else None
     return found if found is not None and None not in found else declared
