@@ -6,12 +6,15 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 
+import onnx_ir as ir
+
+from fuseline.engine.model import Model
 from fuseline.engine.operators import Operator as Record
 from fuseline.engine.operators import Trait, register
 from fuseline.engine.operators import gradient as gradients
 from fuseline.engine.operators.costs import Cost, count
 from fuseline.engine.operators.evaluation import Made, Operands
-from fuseline.engine.shapes.dims import known, multiply
+from fuseline.engine.shapes.dims import dims_of, known, multiply
 from fuseline.engine.shapes.site import Site
 from fuseline.kernels.loader import library_path
 from fuseline.kernels.operator import DOMAIN, Operator
@@ -42,6 +45,7 @@ def record_of(operator: Operator) -> Record:
         traits=Trait.STATEFUL if stateful else random,
         shape=operator.infer,
         evaluate=_evaluation(operator),
+        positions=_positions(operator),
         cost=_cost(operator),
         gradient=_gradient(operator),
         in_place=operator.in_place,
@@ -49,6 +53,22 @@ def record_of(operator: Operator) -> Record:
         declared=operator.schema(),
         library=library_path,
     )
+
+
+def _positions(operator: Operator) -> Callable[[Model, ir.Node, int, int], Mapping[int, int] | None] | None:
+    """Along the axes `*R` that the first output shares with operands, all operators treat positions alike."""
+    result = operator.outputs[0].shape.split(",")
+    if result[0] != "*R":
+        return None
+    alike = [place for place, port in enumerate(operator.inputs) if port.shape.startswith("*R")]
+
+    def positions(model: Model, node: ir.Node, axis: int, rank: int) -> Mapping[int, int] | None:
+        shapes = {place: dims_of(node.inputs[place]) for place in alike}
+        if axis >= rank - len(result) + 1 or None in shapes.values():
+            return None
+        return {place: axis for place, dims in shapes.items() if dims is not None and 0 not in dims}
+
+    return positions
 
 
 def _cost(operator: Operator) -> Callable[[Site], Cost]:

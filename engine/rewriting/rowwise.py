@@ -9,7 +9,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_standard, rank_of
 from fuseline.engine.operators import Trait, record
 from fuseline.engine.rewriting.positionwise import Axes, needed
-from fuseline.engine.shapes.dims import dims_of, product
+from fuseline.engine.shapes.dims import dims_of, known, product
 
 __all__ = ["columns", "is_linear", "row_operands"]
 
@@ -53,13 +53,18 @@ def _linear(node: ir.Node, leading: int) -> Axes | None:
 
 
 def _reshape(node: ir.Node, leading: int) -> Axes | None:
-    """The rows may be split over other axes as long as their number and what is in a row stay."""
+    """The rows may be split over other axes, and so may what is in a row: no element changes its row."""
     source, result = dims_of(node.inputs[0]), dims_of(node.outputs[0])
     if source is None or result is None:
         return None
     rows = product(result[:leading])
     for inner in range(1, len(source) + 1):
-        if rows is not None and product(source[:inner]) == rows and source[inner:] == result[leading:]:
+        if rows is None or product(source[:inner]) != rows:
+            continue
+        within = source[inner:], result[leading:]
+        if within[0] == within[1] or (
+            all(known(dims) for dims in within) and product(within[0]) == product(within[1])
+        ):
             return {0: inner}
     return None
 

@@ -132,14 +132,26 @@ class _Mover:
             assert value is not None
             inputs[place] = self._part(value, inner)
         whole = node.outputs[0]
-        if node.op_type == "Reshape":  # it only divides the rows among axes
-            self.parts[whole] = inputs[0]  # type: ignore[assignment]
+        if node.op_type == "Reshape":
+            self.parts[whole] = self._reshaped(node, inputs[0])
             return
         axis = attribute(node, "axis", -1)
         changed = {"axis": axis - (leading - 1)} if axis >= 0 else {}
         op = self.rewriter.builder(node)
         self.parts[whole] = op.copy(node, inputs, changed, outputs=1)[0]
         self.rewriter.insert(self.loss, op.nodes, replaces=[node])
+
+    def _reshaped(self, node: ir.Node, rows: ir.Value | None) -> ir.Value:
+        """It divides the rows among axes, which are one now, and perhaps what is in a row."""
+        leading, operands = self.region.nodes[node]
+        width = columns(node.outputs[0], leading)
+        assert rows is not None
+        if columns(node.inputs[0], operands[0]) == width:
+            return rows
+        op = self.rewriter.builder(node)
+        value = op.Reshape(rows, [-1, *(width or ())])
+        self.rewriter.insert(self.loss, op.nodes, replaces=[node])
+        return value
 
     def _part(self, value: ir.Value, leading: int) -> ir.Value:
         """The labelled rows of a value: computed as such, or taken out of it."""

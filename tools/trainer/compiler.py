@@ -59,7 +59,7 @@ Variant = Literal[
 ]
 
 #: Passes that compute the loss apart from the other outputs: where those are wanted too, that is work twice.
-_FOR_LOSS_ALONE = ("select-labelled",)
+_FOR_LOSS_ALONE = ("select-labelled", "eliminate-padding")
 
 #: Passes that choose a precision themselves.
 _LOWERING = (MixedPrecision.name, NativeLinearBf16.name)

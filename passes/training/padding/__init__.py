@@ -1,0 +1,1 @@
+"""How `eliminate-padding` finds the tokens that are computed, and computes with them alone."""

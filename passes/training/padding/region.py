@@ -1,0 +1,179 @@
+"""What is computed for some tokens only: all that treats them alike, from the readers of some backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from fuseline.engine.analysis.reads import ancestors
+from fuseline.engine.constants import constant
+from fuseline.engine.model import Model
+from fuseline.engine.nodes import attribute, is_op, is_standard
+from fuseline.engine.rewriting.rowwise import is_linear
+from fuseline.engine.rewriting.tokens import Grid, Needs, Part, token_operands
+from fuseline.engine.shapes.dims import dims_of
+from fuseline.kernels import DOMAIN
+from fuseline.passes.training.padding.attention import form_of
+
+__all__ = ["TokenRegion", "find_region", "leading_to"]
+
+_NO_DATA = frozenset(["Shape", "Size"])
+
+
+@dataclass
+class TokenRegion:
+    """The nodes that are computed for some tokens of a grid, and who reads those."""
+
+    grid: Grid
+    nodes: dict[ir.Node, Needs] = field(default_factory=dict)
+    selections: list[ir.Node] = field(default_factory=list)
+    """Readers that take rows out of a value."""
+    keys: dict[ir.Node, Needs] = field(default_factory=dict)
+    """Attention of other queries to keys of the grid."""
+    shapes: list[ir.Node] = field(default_factory=list)
+    """Readers of a shape alone."""
+    hindrance: str = ""
+    """Who reads all tokens of the last node that could have been computed so."""
+
+    def attention(self) -> list[ir.Node]:
+        """All that sees keys of the grid, and hides some."""
+        inner = (n for n in self.nodes if (form := form_of(n)) and form.keys_on(n, self.grid))
+        return [*inner, *self.keys]
+
+
+def find_region(model: Model, grid: Grid, ends: Sequence[ir.Value]) -> TokenRegion | str:
+    """What of the way to these outputs is computed for some tokens only; or why nothing is."""
+    relevant = leading_to(model, ends)
+    found = TokenRegion(grid)
+    wanted: set[tuple[ir.Node, int]] = set()  # operands of which some tokens are enough
+    known = set(relevant)
+    for node in reversed(relevant):
+        needs = _needs(model, node, grid)
+        reader = _reader_of_all(node, known, wanted) if needs is not None else None
+        if reader is None and node.outputs[0] in ends:
+            reader = "the graph"
+        if needs is not None and reader is None:
+            found.nodes[node] = needs
+        elif is_op(node, "Shape") and grid.leading(node.inputs[0]) is not None:
+            found.shapes.append(node)
+            needs = {0: Part.ROW}
+        elif _selects(model, node, grid):
+            found.selections.append(node)
+            needs = {0: Part.ROW}
+        else:
+            if needs is not None and not found.hindrance:
+                found.hindrance = f"{reader} reads {node.outputs[0].name!r} of all tokens, padding included"
+            form = form_of(node)
+            needs = form.keys_on(node, grid) if form is not None and form.queries not in form.keys else {}
+            if needs:
+                found.keys[node] = needs
+        wanted.update((node, place) for place, part in needs.items() if part is Part.ROW)
+    return _obstacle(found) or found
+
+
+def leading_to(model: Model, ends: Sequence[ir.Value]) -> list[ir.Node]:
+    """The nodes that these outputs depend on, in order."""
+    needed = ancestors(ends)
+    return [node for node in model.graph if any(value in needed for value in node.outputs)]
+
+
+def _needs(model: Model, node: ir.Node, grid: Grid) -> Needs | None:
+    result = node.outputs[0]
+    if grid.leading(result) is None or result.dtype is None or not result.dtype.is_floating_point():
+        return None
+    if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+        return None
+    form = form_of(node)
+    if form is not None:
+        return form.needs(node, grid)
+    if node.op_type == "FusedRotary" and node.domain == DOMAIN:
+        table = grid.part(dims_of(node.inputs[1]) or (None, None), 2)
+        return {0: Part.ROW, 1: table, 2: table} if table in (Part.ROW, Part.PLACE) else None
+    return token_operands(model, node, grid)
+
+
+def _reader_of_all(node: ir.Node, relevant: set[ir.Node], wanted: set[tuple[ir.Node, int]]) -> str | None:
+    """Who needs all tokens of the node's result."""
+    for user, place in node.outputs[0].uses():
+        inside = user.graph is node.graph
+        if (user in relevant or not inside) and (user, place) not in wanted:
+            return f"{user.op_type} {user.name!r}"
+    return None
+
+
+def _selects(model: Model, node: ir.Node, grid: Grid) -> bool:
+    """Whether it takes rows out of its first operand, whatever these hold."""
+    value = node.inputs[0] if node.inputs else None
+    leading = grid.leading(value)
+    if leading is None or value is None or value.dtype is None or not value.dtype.is_floating_point():
+        return False
+    if not is_standard(node):
+        return False
+    rank = len(dims_of(value) or ())
+    if node.op_type == "Gather":
+        return bool(attribute(node, "axis", 0) % rank < leading)
+    if node.op_type == "GatherND":
+        last = (dims_of(node.inputs[1]) or (None,))[-1]
+        return attribute(node, "batch_dims", 0) == 0 and last == leading
+    if node.op_type == "Slice":
+        axes = constant(model, node.inputs[3]) if len(node.inputs) > 3 else None
+        return axes is not None and all(int(axis) % rank < leading for axis in axes)
+    return False
+
+
+def _obstacle(found: TokenRegion) -> str | None:
+    if not any(is_linear(node) for node in found.nodes):
+        return found.hindrance or "no product with a matrix in front of it is for single tokens"
+    attention = found.attention()
+    if not attention:
+        return "no attention of it reads keys of single tokens"
+    for node in attention:
+        reason = _sees_all(node)
+        if reason is not None:
+            return reason
+    made = {node.outputs[0] for node in found.nodes}
+    if not made.isdisjoint(ancestors(_choosing(found))):
+        return "which tokens count depends on what is computed of them"
+    return None
+
+
+def _sees_all(node: ir.Node) -> str | None:
+    form = form_of(node)
+    additions = form.additions(node) if form is not None else []
+    if not additions:
+        return f"{node.name!r} hides no key"
+    if any(len(dims_of(value) or ()) != 4 for value in additions):
+        return f"the mask of {node.name!r} has not four axes"
+    if not any(_reads_inputs(value) for value in additions):
+        return f"the mask of {node.name!r} is the same whatever is fed"
+    return None
+
+
+def _choosing(found: TokenRegion) -> list[ir.Value]:
+    """What decides which tokens count."""
+    values = [value for node in found.selections for value in node.inputs[1:]]
+    for node in found.attention():
+        form = form_of(node)
+        assert form is not None
+        values += form.additions(node)
+    return [value for value in values if value is not None]
+
+
+def _reads_inputs(value: ir.Value) -> bool:
+    """Whether what the caller feeds, and not only its shape, decides what the value holds."""
+    pending, seen = [value], {value}
+    while pending:
+        current = pending.pop()
+        producer = current.producer()
+        if producer is None:
+            if current.is_graph_input() and not current.is_initializer():
+                return True
+            continue
+        if producer.op_type in _NO_DATA:
+            continue
+        new = [v for v in producer.inputs if v is not None and v not in seen]
+        seen.update(new)
+        pending.extend(new)
+    return False
