@@ -141,7 +141,7 @@ class _Writer:
 
     def update(self, new: ir.Value, old: ir.Value) -> None:
         """Make `new` (or `old`, when this is no update) the output that overwrites `old`."""
-        chosen = self.op.Where(self.applied, new, old)
+        chosen = self._like(old, self.op.Where(self.applied, new, old))
         self._output(chosen, f"{old.name}.updated", old)
         add_update(self.model, f"{old.name}.updated", str(old.name))
 
@@ -149,7 +149,7 @@ class _Writer:
         """Zero the buffer of an accumulated gradient after an update."""
         graph = self.model.graph
         name = str(gradient.name)
-        kept = self.op.Where(self.inputs[names.APPLY], 0.0, gradient)
+        kept = self._like(gradient, self.op.Where(self.inputs[names.APPLY], 0.0, gradient))
         graph.outputs[[o is gradient for o in graph.outputs].index(True)] = kept
         gradient.name = f"{name}.total"
         kept.name = name
@@ -162,6 +162,10 @@ class _Writer:
         norm = self.op.Reshape(self.shared("norm"), np.array([1]))
         self._output(norm, names.GRADIENT_NORM, self.inputs[names.MAX_NORM])
         self.rewriter.append(self.model.graph, self.op.nodes)
+
+    def _like(self, old: ir.Value, value: ir.Value) -> ir.Value:
+        """A scalar is a vector of one after a choice by such a vector."""
+        return self.op.Squeeze(value, [0]) if dims_of(old) == () else value
 
     def _output(self, value: ir.Value, name: str, like: ir.Value) -> None:
         value.name = name
