@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from fuseline.engine.collector import collector_paused
 from fuseline.engine.content import check_content
 from fuseline.engine.errors import ModelError, PipelineError, root_cause
+from fuseline.engine.sparse import make_dense
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
@@ -63,7 +64,9 @@ def _parse(path: Path) -> ir.Model:
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(f"{path} parses, but holds no ONNX graph with an opset")
     try:
-        ir_model = ir.from_proto(proto)
+        ir_model = ir.from_proto(make_dense(proto))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error.message}") from error
     except Exception as error:  # onnx_ir raises many types for broken graphs
         raise ModelError(f"{path}: the graph cannot be read: {root_cause(error)}") from error
     for tensor in (external := check_content(ir_model, str(path))):

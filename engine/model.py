@@ -20,6 +20,7 @@ from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.plurals import counted
 from fuseline.engine.properties import Property
 from fuseline.engine.shapes.placeholders import forget_placeholders
+from fuseline.engine.sparse import make_dense
 
 __all__ = ["Model"]
 
@@ -55,7 +56,7 @@ class Model:
     @classmethod
     def from_proto(cls, proto: onnx.ModelProto) -> Model:
         with collector_paused():
-            return cls.from_ir(ir.from_proto(proto))
+            return cls.from_ir(ir.from_proto(make_dense(proto)))
 
     @classmethod
     def from_ir(cls, ir_model: ir.Model) -> Model:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx import numpy_helper
 
 from fuseline.engine.conversion import convert_opset, lower_ir
 from fuseline.engine.errors import ModelError
@@ -188,3 +189,45 @@ def test_an_invalid_model_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="made by 'mine': Neg has no attribute 'axs'"):
         model.save(tmp_path / "out.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def _sparse(name: str, indices: list[list[int]] | list[int]) -> onnx.SparseTensorProto:
+    values = numpy_helper.from_array(np.array([1, 2], np.float32), name)
+    return onnx.helper.make_sparse_tensor(values, numpy_helper.from_array(np.array(indices), ""), [2, 3])
+
+
+def _with_sparse(indices: list[list[int]] | list[int]) -> onnx.ModelProto:
+    """One as an initializer, one as a constant in a branch."""
+    branches = "then_branch = t () => (float[2,3] o) { c = Constant() o = Add(x, c) }, "
+    branches += "else_branch = e () => (float[2,3] p) { p = Neg(x) }"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2,3] x, bool b) => (float[2,3] y) {{
+        a = Add(x, s)
+        z = If (b) <{branches}>
+        y = Add(a, z)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.sparse_initializer.append(_sparse("s", indices))
+    constant = model.graph.node[1].attribute[0].g.node[0]
+    constant.attribute.append(onnx.helper.make_attribute("sparse_value", _sparse("", [0, 4])))
+    return model
+
+
+@pytest.mark.parametrize("indices", [[0, 4], [[0, 0], [1, 1]]])
+def test_sparse_tensors_become_dense(tmp_path: Path, indices: list[list[int]] | list[int]) -> None:
+    path = tmp_path / "sparse.onnx"
+    onnx.save(_with_sparse(indices), path)
+    model = Model.load(path)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    dense = np.array([[1, 0, 0], [0, 2, 0]], np.float32)
+    for chosen, other in ((True, x + dense), (False, -x)):
+        outputs = run(session(model), {"x": x, "b": np.array(chosen)})
+        np.testing.assert_array_equal(outputs["y"], x + dense + other)
+
+
+@pytest.mark.parametrize("indices", [[0, 6], [-1, 2], [[0, 0], [1, 3]]])
+def test_sparse_tensors_that_point_outside(tmp_path: Path, indices: list[list[int]] | list[int]) -> None:
+    path = tmp_path / "sparse.onnx"
+    onnx.save(_with_sparse(indices), path)
+    with pytest.raises(ModelError, match=r"the sparse tensor 's' has indices outside its shape \[2, 3\]"):
+        Model.load(path)
