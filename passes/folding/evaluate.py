@@ -12,6 +12,7 @@ import onnx_ir as ir
 from fuseline.engine import runtime
 from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import is_op
 from fuseline.engine.operators import record
 from fuseline.engine.operators.evaluation import Made, Operands
 
@@ -40,12 +41,21 @@ def _by_rule(rule: Callable[[Operands], Made], operands: Operands) -> Made:
         return None
 
 
-def _run(model: Model, node: ir.Node, inputs: Sequence[Array | None]) -> list[Array] | None:
-    """Run the node alone, exactly as ONNX Runtime would at its place.
+def _ends_the_process(node: ir.Node, inputs: Sequence[Array | None]) -> bool:
+    """Some kernels do not survive operands without elements, nor processors a quotient that there is none of.
 
-    Not on operands without elements: some of its kernels end the process there, where the node may never run.
+    The node itself may never be run.
     """
     if any(array is not None and array.size == 0 for array in inputs):
+        return True
+    divisor = inputs[1] if is_op(node, "Div", "Mod") and len(inputs) > 1 else None
+    # By −1 too: the lowest integer has no counterpart.
+    return divisor is not None and divisor.dtype.kind in "iu" and bool(np.isin(divisor, (0, -1)).any())
+
+
+def _run(model: Model, node: ir.Node, inputs: Sequence[Array | None]) -> list[Array] | None:
+    """Run the node alone, exactly as ONNX Runtime would at its place, unless that may end the process."""
+    if _ends_the_process(node, inputs):
         return None
     feeds: dict[str, Array] = {}
     values: list[ir.Value | None] = []
