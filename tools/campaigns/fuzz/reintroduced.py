@@ -49,7 +49,8 @@ def _as_newest(_op: str, inputs: Any, attributes: Any, *_: Any) -> tuple[list[An
 def _sort_by_own_inputs(model: Any, _source: str) -> None:
     """Every node as early as its own inputs allow, whatever its branches read."""
     for graph in model.graphs():
-        nodes, depth = list(graph), {}
+        nodes = list(graph)
+        depth: dict[Any, int] = {}
         for node in nodes:
             makers = [v.producer() for v in node.inputs if v is not None]
             depth[node] = max((depth.get(maker, 0) + 1 for maker in makers if maker is not None), default=0)
