@@ -138,7 +138,7 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool | None = 
             return
         ir.external_data.load_to_model(ir_model)
         with atomic_write(path) as temporary:
-            temporary.write_bytes(serialize(ir_model).SerializeToString())
+            temporary.write_bytes(_file_bytes(ir_model))
 
 
 def serialize(ir_model: ir.Model) -> onnx.ModelProto:
@@ -147,6 +147,21 @@ def serialize(ir_model: ir.Model) -> onnx.ModelProto:
         return ir.to_proto(ir_model)
     except Exception as error:  # onnx_ir raises several types for what a message cannot hold
         raise ModelError(f"the model cannot be written: {root_cause(error)}") from error
+
+
+def _file_bytes(ir_model: ir.Model) -> bytes:
+    """Without a second word on the shapes of weights: who edits one in the file would have to edit both.
+
+    ONNX Runtime's quantizer, for one, transposes weights and leaves the other word behind, which is then wrong.
+    """
+    message = serialize(ir_model)
+    graph = message.graph
+    weights = {t.name for t in graph.initializer}
+    kept = [v for v in graph.value_info if v.name not in weights]
+    if len(kept) < len(graph.value_info):
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+    return message.SerializeToString()
 
 
 def _save_external(ir_model: ir.Model, path: Path) -> None:
@@ -161,7 +176,7 @@ def _save_external(ir_model: ir.Model, path: Path) -> None:
             ir_model, str(path.parent), data.name, size_threshold_bytes=EXTERNAL_THRESHOLD
         )
         with atomic_write(path) as temporary:
-            temporary.write_bytes(serialize(ir_model).SerializeToString())
+            temporary.write_bytes(_file_bytes(ir_model))
     except BaseException:
         data.unlink(missing_ok=True)
         raise

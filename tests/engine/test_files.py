@@ -231,3 +231,13 @@ def test_sparse_tensors_that_point_outside(tmp_path: Path, indices: list[list[in
     onnx.save(_with_sparse(indices), path)
     with pytest.raises(ModelError, match=r"the sparse tensor 's' has indices outside its shape \[2, 3\]"):
         Model.load(path)
+
+
+def test_a_file_says_the_shape_of_a_weight_once(tmp_path: Path) -> None:
+    """A tool that transposes a weight in the file would leave a second word on its shape behind, wrong."""
+    model = small()
+    for external in (False, True):
+        model.save(tmp_path / "m.onnx", external=external)
+        graph = onnx.load(tmp_path / "m.onnx").graph
+        assert [t.name for t in graph.initializer] == ["w"]
+        assert "w" not in {v.name for v in graph.value_info}

@@ -12,7 +12,7 @@ import argparse
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,10 @@ import numpy.typing as npt
 from fuseline.tools.console import console
 from fuseline.tools.demo import minilm, offensive_texts
 
-__all__ = ["FOLDER", "Classifier", "classifier"]
+if TYPE_CHECKING:
+    from fuseline.tools.trainer import TrainingArguments
+
+__all__ = ["FOLDER", "Classifier", "classifier", "settings", "texts"]
 
 FOLDER = Path("build/quantize")
 LENGTH = 64
@@ -49,48 +52,53 @@ def classifier(folder: Path = FOLDER) -> Classifier:
     return made
 
 
+def texts(tokenizer: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Encoded comments to train on, and others to test with; always the same ones."""
+    from fuseline.tools.trainer.text_data import balanced, encode, read_texts
+
+    chosen = balanced(read_texts(offensive_texts(), label="is_offensive"), TRAINING + TEST, seed=7)
+    encoded = encode(chosen, tokenizer, max_length=LENGTH)
+    return encoded[TEST:], encoded[:TEST]
+
+
+def settings(folder: str, **changes: Any) -> TrainingArguments:
+    """How the classifier is trained, and whatever is to be compared with it."""
+    from fuseline.tools.trainer import TrainingArguments
+
+    common: dict[str, Any] = {
+        "per_device_train_batch_size": 16,
+        "num_train_epochs": 1,
+        "learning_rate": 5e-5,
+        "warmup_steps": 50,
+        "optim": "adamw_fuseline",
+        "save_strategy": "no",
+        "logging_steps": 100,
+        "disable_tqdm": True,
+        "report_to": [],
+        "use_cpu": True,
+        "seed": 7,
+    }
+    return TrainingArguments(output_dir=folder, **common | changes)
+
+
 def _make(target: Classifier) -> None:
     import transformers
 
     from fuseline.exporters import export
-    from fuseline.tools.trainer.text_data import balanced, encode, read_texts
+    from fuseline.tools.trainer import Trainer
 
     transformers.set_seed(7)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
-    texts = balanced(read_texts(offensive_texts(), label="is_offensive"), TRAINING + TEST, seed=7)
-    encoded = encode(texts, tokenizer, max_length=LENGTH)
-    test, training = encoded[:TEST], encoded[TEST:]
+    training, test = texts(tokenizer)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(minilm(), num_labels=2)
-    _train(model, tokenizer, training)
+    with tempfile.TemporaryDirectory(prefix="fuseline-classifier-") as folder:
+        collator = transformers.DataCollatorWithPadding(tokenizer)
+        Trainer(model, settings(folder), train_dataset=training, data_collator=collator).train()
     model.eval().save_pretrained(target.weights)
     tokenizer.save_pretrained(target.weights)
     export(model, task="text-classification").save(target.model)
     _save(target.calibration, training[:CALIBRATION])
     _save(target.test, test)
-
-
-def _train(model: Any, tokenizer: Any, training: list[dict[str, Any]]) -> None:
-    import transformers
-
-    from fuseline.tools.trainer import Trainer, TrainingArguments
-
-    with tempfile.TemporaryDirectory(prefix="fuseline-classifier-") as folder:
-        args = TrainingArguments(
-            output_dir=folder,
-            per_device_train_batch_size=16,
-            num_train_epochs=1,
-            learning_rate=5e-5,
-            warmup_steps=50,
-            optim="adamw_fuseline",
-            save_strategy="no",
-            logging_steps=100,
-            disable_tqdm=True,
-            report_to=[],
-            use_cpu=True,
-            seed=7,
-        )
-        collator = transformers.DataCollatorWithPadding(tokenizer)
-        Trainer(model, args, train_dataset=training, data_collator=collator).train()
 
 
 def _save(path: Path, examples: list[dict[str, Any]]) -> None:

@@ -32,13 +32,14 @@ __all__ = ["main"]
 HERE = Path(__file__).parent
 OURS = "fuseline"
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
-    "newest": ("onnxruntime", "onnx", "numpy", "sympy", "coloredlogs", "packaging"),
+    "newest": ("torch==2.13.0", "onnxruntime", "onnx", "numpy", "sympy", "coloredlogs", "packaging"),
     "neural-compressor": (
         "neural-compressor==2.6",
         "onnxruntime==1.19.2",
         "onnx==1.16.2",
         "numpy<2",
         "setuptools<80",
+        "six",  # imported, not required
     ),
     "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0", "onnxruntime==1.19.2"),
     "openvino": ("nncf==3.4.0", "openvino==2026.4.1", "onnx", "numpy"),
@@ -126,17 +127,16 @@ def files(case: Source, inputs: Path, folder: Path, peers: Path) -> dict[str, Pa
         suffix = "xml" if peer == "nncf" else "onnx"
         target = folder / f"{case.name}.{peer}.{suffix}"
         if not target.exists():
-            python = environment(place, peers)
+            python = environment(place, peers).absolute()
             facts = [case.family, str(case.heads), str(case.hidden)]
             command = [
                 str(python),
                 str(HERE / "quantize_peers.py"),
                 peer,
-                str(case.path),
-                str(target),
-                str(inputs),
+                *(str(p.resolve()) for p in (case.path, target, inputs)),
             ]
-            done = subprocess.run([*command, *facts], capture_output=True, text=True, check=False)
+            # Some peers leave folders of their own where they run.
+            done = subprocess.run([*command, *facts], capture_output=True, text=True, check=False, cwd=folder)
             if done.returncode or not target.exists():
                 made[peer] = (done.stderr.strip().splitlines() or ["no file was written"])[-1][:200]
                 continue
@@ -192,7 +192,7 @@ def race(
     samples: dict[str, list[float]] = {v.name: [] for v in running}
     for _ in range(rounds):
         for v in running:
-            answer = processes[v.worker].ask(run=v.name, times=3)
+            answer = processes[v.worker].ask(run=v.name)
             if "seconds" in answer:
                 samples[v.name].append(answer["seconds"])
     return {name: float(np.quantile(s, 0.25)) for name, s in samples.items() if s}, failed

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fuseline.engine.manager import Result
+from fuseline.engine.model import Model
 from fuseline.engine.quantization.products import operator_of, weighted
 
-__all__ = ["Left", "left_in_float"]
+__all__ = ["Left", "left_by_training", "left_in_float"]
 
 _INTEGER = ("Quantize", "Dequantize", "Integer", "QLinear", "QAttention", "NBits")
 
@@ -30,15 +32,25 @@ def left_in_float(result: Result) -> Left:
         reasons |= {r.site: r.reason for r in record.rejections}
         if record.name.startswith("quantize-"):
             quantized += record.changes
+    return _left(result.model, reasons, quantized, "no pass looked at it")
+
+
+def left_by_training(model: Model) -> Left:
+    """The same of a model that was trained on grids: what was not, is in float."""
+    quantized = sum("Integer" in operator_of(node) for node in model.nodes())
+    return _left(model, {}, quantized, "it was not trained on a grid")
+
+
+def _left(model: Model, reasons: Mapping[str, str], quantized: int, unknown: str) -> Left:
     products: dict[str, str] = {}
     others: Counter[str] = Counter()
-    for node in result.model.nodes():
+    for node in model.nodes():
         operator = operator_of(node)
         if any(word in operator for word in _INTEGER) or "fuseline.quantized" in node.metadata_props:
             continue
         first = node.outputs[0] if node.outputs else None
         if weighted(node) is not None or (operator == "Gather" and (node.name or "") in reasons):
-            products[node.name or operator] = reasons.get(node.name or "", "no pass looked at it")
+            products[node.name or operator] = reasons.get(node.name or "", unknown)
         elif first is not None and (first.dtype is None or first.dtype.is_floating_point()):
             others[operator] += 1
     return Left(products, dict(others.most_common()), quantized)

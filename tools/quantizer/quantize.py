@@ -17,10 +17,10 @@ from fuseline.engine.model import Model
 from fuseline.tools.quantizer.config import Accuracy, Config, load_config
 from fuseline.tools.quantizer.data import Batches, batches_of, made_up
 from fuseline.tools.quantizer.journal import Journal, Trial, key_of
-from fuseline.tools.quantizer.left import Left, left_in_float
+from fuseline.tools.quantizer.left import Left, left_by_training, left_in_float
 from fuseline.tools.quantizer.metrics import Metric, metric_of, predictor
 from fuseline.tools.quantizer.plan import Plan, make_plan
-from fuseline.tools.quantizer.tuner import Tuner
+from fuseline.tools.quantizer.tuner import AwareTrainer, Tuner
 from fuseline.tools.quantizer.workshop import Progress, Workshop
 
 __all__ = ["Outcome", "quantize"]
@@ -53,6 +53,7 @@ def quantize(
     calibration: Any = None,
     evaluation: Any = None,
     metric: Metric | None = None,
+    trainer: AwareTrainer | None = None,
     dump: str | Path | None = None,
     progress: Progress | None = None,
     tell: Tell = lambda line: None,
@@ -62,8 +63,9 @@ def quantize(
     `config` is a `Config`, plain data, a YAML file, a folder or a Hub repository that holds one.
     `calibration` and `evaluation` are batches (dictionaries of inputs, with `labels` or as pairs with
     labels); they stand in for the files that the configuration names. `metric` takes a function from inputs
-    to outputs and returns a number; higher is better. `dump` is a folder for the diff of every pass and the
-    report of all of them.
+    to outputs and returns a number; higher is better. `trainer` is a `Trainer(…, quantize=…)` of the same
+    model for the last rung: it is asked to train when nothing else keeps all products in integers. `dump`
+    is a folder for the diff of every pass and the report of all of them.
 
     With `accuracy` in the configuration, or a metric, the ladder is climbed until the criterion is met.
     """
@@ -84,7 +86,7 @@ def quantize(
         if output is None:
             raise FuselineError("tuning keeps its best model on disk", hint="say where: output=…")
         judged = _evaluation(settings, loaded, evaluation, data, tell)
-        return _tuned(settings, workshop, Path(output), judged, metric, dump, tell)
+        return _tuned(settings, workshop, Path(output), judged, metric, trainer, dump, tell)
 
 
 def _once(config: Config, workshop: Workshop, output: str | Path | None, dump: str | Path | None) -> Outcome:
@@ -103,6 +105,7 @@ def _tuned(
     output: Path,
     judged: Batches,
     metric: Metric | None,
+    trainer: AwareTrainer | None,
     dump: str | Path | None,
     tell: Tell,
 ) -> Outcome:
@@ -117,14 +120,21 @@ def _tuned(
     else:
         workshop.forget()
     chosen = metric or metric_of(config.accuracy, judged, float_model)
-    tuner = Tuner(config, workshop, chosen, journal, output, float_model, tell)
+    tuner = Tuner(config, workshop, chosen, journal, output, float_model, trainer, tell)
     met = tuner.run()
     best = journal.best()
     assert best is not None
-    result = workshop.quantized(tuner.plan_of(best))
-    if dump is not None:
-        workshop.dump(tuner.plan_of(best), Path(dump))
-    made = _outcome(workshop, tuner.plan_of(best), result.model, left_in_float(result))
+    plan = tuner.plan_of(best)
+    if plan is None:
+        if dump is not None:
+            tell("the best model was trained: its passes are in the trainer's dump_dir, not here")
+        model = Model.load(output)
+        made = _outcome(workshop, make_plan(config), model, left_by_training(model))
+    else:
+        result = workshop.quantized(plan)
+        if dump is not None:
+            workshop.dump(plan, Path(dump))
+        made = _outcome(workshop, plan, result.model, left_in_float(result))
     return replace(
         made, met=met, float_score=journal.float_score, score=best.score, trials=tuple(journal.trials)
     )

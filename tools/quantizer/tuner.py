@@ -7,25 +7,34 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.files import atomic_write
-from fuseline.engine.manager import Result
+from fuseline.engine.model import Model
 from fuseline.engine.plurals import counted
 from fuseline.engine.quantization.sensitivity import sensitivity
 from fuseline.passes.quantization.quantize_qdq import SWITCHES
 from fuseline.tools.quantizer.config import Accuracy, Config
 from fuseline.tools.quantizer.journal import Journal, Trial
-from fuseline.tools.quantizer.left import left_in_float
+from fuseline.tools.quantizer.left import Left, left_by_training, left_in_float
 from fuseline.tools.quantizer.metrics import Metric, Predict, predictor
 from fuseline.tools.quantizer.plan import Plan, make_plan
 from fuseline.tools.quantizer.workshop import Workshop
 
-__all__ = ["Tuner"]
+__all__ = ["AwareTrainer", "Tuner"]
 
 # Batches that sensitivity is measured on: noise shows on few.
 _PROBES = 4
+_AWARE = "training-aware"
+
+
+class AwareTrainer(Protocol):
+    """What the last rung needs of a `Trainer(…, quantize=…)`."""
+
+    def train(self) -> Any: ...
+
+    def save_onnx(self, path: Path) -> Path: ...
 
 
 class _Finished(Exception):
@@ -36,8 +45,9 @@ class _Finished(Exception):
 class Tuner:
     """Climbs from the fastest plan to the most careful one until the criterion is met.
 
-    dynamic → static → the worst nodes quantized by the run (mixed) or left in float. The result stands in
-    `output` from the first trial on, replaced whenever a trial is better; an interruption loses nothing.
+    dynamic → static → the worst nodes quantized by the run (mixed) or left in float → with a trainer,
+    trained on grids. The result stands in `output` from the first trial on, replaced whenever a trial is
+    better; an interruption loses nothing.
     """
 
     config: Config
@@ -46,6 +56,7 @@ class Tuner:
     journal: Journal
     output: Path
     float_model: Predict
+    trainer: AwareTrainer | None = None
     tell: Callable[[str], None] = lambda line: None
     _started: float = field(default_factory=time.monotonic)
     _tried: int = 0
@@ -80,6 +91,10 @@ class Tuner:
         loss = accuracy.tolerable_loss
         return before - (abs(before) * loss if accuracy.criterion == "relative" else loss)
 
+    @property
+    def _trained(self) -> Path:
+        return self.workshop.folder / "aware.onnx"
+
     # -- the ladder
 
     def _climb(self) -> None:
@@ -91,6 +106,8 @@ class Tuner:
         _, base = max(scored, key=lambda pair: pair[0].score if pair[0] else float("-inf"))
         worst = list(self._sensitivity(base))
         self._exclude(base, worst)
+        if self.trainer is not None:
+            self._train(self.trainer)
 
     def _first_rungs(self) -> list[Plan]:
         if self.config.mode != "auto":
@@ -113,11 +130,13 @@ class Tuner:
         while True:
             count = min(count, len(worst))
             if not count:
-                raise _Finished("there is no node whose exclusion could help")
+                self.tell("there is no node whose exclusion could help")
+                return
             if self._try_without(base, worst[:count]):
                 break
             if count == len(worst):
-                raise _Finished(f"even without its {count} nodes the model does not reach the criterion")
+                self.tell(f"even without its {count} nodes the model does not reach the criterion")
+                return
             short, count = count, count * 2
         while count - short > 1:
             middle = (count + short) // 2
@@ -134,6 +153,17 @@ class Tuner:
             if self._try(mixed, f"static, {count} dynamic").met:
                 return True
         return self._try(base.without(nodes), f"{base.mode}, {count} in float").met
+
+    def _train(self, trainer: AwareTrainer) -> None:
+        """Training may keep in integers what had to be left in float so far."""
+        recipe = {"mode": _AWARE}
+        if self.journal.find(recipe) is not None:
+            return
+        self._check_budget()
+        began = time.monotonic()
+        trainer.train()
+        model = Model.load(trainer.save_onnx(self._trained))
+        self._judge(recipe, _AWARE, model, left_by_training(model), began)
 
     def _sensitivity(self, plan: Plan) -> dict[str, float]:
         path = self.workshop.folder / f"sensitivity-{plan.mode}-{plan.format}.json"
@@ -166,45 +196,47 @@ class Tuner:
         self._check_budget()
         began = time.monotonic()
         result = self.workshop.quantized(plan)
-        score = self.metric(predictor(result.model))
+        return self._judge(_recipe(plan), name, result.model, left_in_float(result), began)
+
+    def _judge(self, recipe: dict[str, Any], name: str, model: Model, left: Left, began: float) -> Trial:
+        score = self.metric(predictor(model))
         self._tried += 1
-        trial = self._record(plan, name, result, score, began)
+        seconds = round(time.monotonic() - began, 3)
+        trial = self._record(
+            Trial(name, recipe, score, score >= self.bar, len(left.products), seconds, 0), model
+        )
         self.tell(
             f"{name}: {score:.4f} ({score - (self.journal.float_score or 0):+.4f})"
             f"{', meets the criterion' if trial.met else ''}"
         )
         return trial
 
-    def _record(self, plan: Plan, name: str, result: Result, score: float, began: float) -> Trial:
+    def _record(self, trial: Trial, model: Model) -> Trial:
         """The model is on disk before the journal says so: an entry never promises what is not there."""
         before = self.journal.best()
         path = self.output.with_name(f".{self.output.name}.trial")
-        result.model.save(path)
-        trial = Trial(
-            name,
-            _recipe(plan),
-            score,
-            score >= self.bar,
-            len(left_in_float(result).products),
-            round(time.monotonic() - began, 3),
-            path.stat().st_size,
-        )
+        model.save(path)
+        trial = replace(trial, bytes=path.stat().st_size)
         path.unlink()
         if before is None or trial.rank > before.rank:
-            result.model.save(self.output)
+            model.save(self.output)
         self.journal.add(trial)
         return trial
 
-    def plan_of(self, trial: Trial) -> Plan:
-        """The plan that a trial was made by."""
+    def plan_of(self, trial: Trial) -> Plan | None:
+        """The plan that a trial was made by; None if it was trained."""
         recipe = trial.recipe
+        if recipe["mode"] == _AWARE:
+            return None
         plan = make_plan(self.config, recipe["mode"])
         exclude, dynamic = (tuple(recipe[k]) for k in ("exclude", "dynamic_nodes"))
         return replace(plan, exclude=exclude, dynamic_nodes=dynamic)
 
     def _restore(self, best: Trial) -> None:
         """The model of a journal whose output was removed, made again from its recipe."""
-        self.workshop.quantized(self.plan_of(best)).model.save(self.output)
+        plan = self.plan_of(best)
+        model = self.workshop.quantized(plan).model if plan is not None else Model.load(self._trained)
+        model.save(self.output)
 
     def _check_budget(self) -> None:
         budget = self.config.budget

@@ -72,10 +72,12 @@ def test_killed_half_way_the_best_is_on_disk_and_the_rerun_goes_on(tmp_path: Pat
     process = subprocess.Popen(
         program, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if journal.exists() and len(journal.read_text().splitlines()) >= 3:
-            break
+
+    def judged() -> bool:
+        """The first line is the key, the second the float model's score."""
+        return journal.exists() and len(journal.read_text().splitlines()) >= 3
+
+    while process.poll() is None and not judged():
         time.sleep(0.02)
     assert process.poll() is None, "it ended before it could be killed"
     process.send_signal(signal.SIGKILL)
@@ -114,3 +116,40 @@ def test_a_budget_never_ends_with_nothing(tmp_path: Path, seconds: float) -> Non
     outcome = quantize(small_model.model(), tmp_path / "q.onnx", config, calibration=small_model.batches())
     assert (tmp_path / "q.onnx").exists()
     assert len(outcome.trials) == 1
+
+
+def test_the_last_rung_trains_when_nodes_had_to_stay_in_float(tmp_path: Path) -> None:
+    trained = {"count": 0}
+
+    class Trained:
+        """Stands for a trainer on grids: it gives a model that keeps everything in integers."""
+
+        def train(self) -> None:
+            trained["count"] += 1
+
+        def save_onnx(self, path: Path) -> Path:
+            quantize(small_model.model(fragile=False), path, {"mode": "dynamic", "weights": {"smallest": 0}})
+            return path
+
+    config = {"mode": "static", "format": "qdq", "weights": {"smallest": 0}, "accuracy": {}}
+    scores = iter([1.0, 0.5, 0.995, 0.997])  # float, static, one node in float, trained
+    run = {"calibration": small_model.batches(), "metric": lambda predict: next(scores), "trainer": Trained()}
+    outcome = quantize(small_model.model(), tmp_path / "q.onnx", config, **run)
+    assert [t.name for t in outcome.trials] == ["static, qdq", "static, 1 node in float", "training-aware"]
+    assert (outcome.score, outcome.left.products) == (0.997, {}), "fewer in float is better"
+    (tmp_path / "q.onnx").unlink()
+    again = quantize(small_model.model(), tmp_path / "q.onnx", config, **run)
+    assert (trained["count"], again.score) == (1, 0.997), "the trained model is kept, not trained again"
+    assert "DynamicQuantizeMatMul" in {n.op_type for n in Model.load(tmp_path / "q.onnx").graph}
+
+
+def test_the_last_rung_is_not_tried_when_an_earlier_one_will_do(tmp_path: Path) -> None:
+    outcome = quantize(
+        small_model.model(fragile=False),
+        tmp_path / "q.onnx",
+        {"mode": "dynamic", "weights": {"smallest": 0}, "accuracy": {}},
+        calibration=small_model.batches(),
+        metric=lambda predict: 1.0,
+        trainer=None,
+    )
+    assert [t.name for t in outcome.trials] == ["dynamic, fused"]
