@@ -122,6 +122,8 @@ bench-finetune: $(VENV)/.data  ## Fine-tuning on real text against the stock Tra
 
 bench-quantize: $(VENV)/.data  ## Quantized models: accuracy on real text, then latency against the peers
 	$(RUN) fuseline.tools.benchmarks.quantize_accuracy --tuner
+	$(RUN) fuseline.tools.benchmarks.quantize_tuning
+	$(RUN) fuseline.tools.benchmarks.quantize_aware
 	$(RUN) fuseline.tools.benchmarks.language_model
 	$(RUN) fuseline.tools.benchmarks.quantize_memory
 	$(RUN) fuseline.tools.benchmarks.quantize

@@ -152,7 +152,7 @@ def serialize(ir_model: ir.Model) -> onnx.ModelProto:
 def _file_bytes(ir_model: ir.Model) -> bytes:
     """Without a second word on the shapes of weights: who edits one in the file would have to edit both.
 
-    ONNX Runtime's quantizer, for one, transposes weights and leaves the other word behind, which is then wrong.
+    ONNX Runtime's quantizer, for one, transposes weights and leaves the other word behind, now wrong.
     """
     message = serialize(ir_model)
     graph = message.graph
@@ -161,7 +161,8 @@ def _file_bytes(ir_model: ir.Model) -> bytes:
     if len(kept) < len(graph.value_info):
         del graph.value_info[:]
         graph.value_info.extend(kept)
-    return message.SerializeToString()
+    made: bytes = message.SerializeToString()
+    return made
 
 
 def _save_external(ir_model: ir.Model, path: Path) -> None:

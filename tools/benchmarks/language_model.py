@@ -14,6 +14,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,18 +22,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fuseline.engine import runtime
 from fuseline.engine.model import Model
 from fuseline.tools.console import console
 from fuseline.tools.demo import offensive_texts
+from fuseline.tools.quantizer.metrics import Predict, predictor
 
-__all__ = ["main"]
+__all__ = ["STEPS", "fed", "input_names", "main", "perplexity", "trained"]
 
 Array = npt.NDArray[Any]
 FOLDER = Path("build/quantize")
 LENGTH, WIDTH, LAYERS = 96, 256, 4
 CHARACTERS = "\n abcdefghijklmnopqrstuvwxyz0123456789.,!?'\"-:;()/@#&*%$+="
 TEST_ROWS, CALIBRATION_ROWS = 256, 64
+STEPS = 1500
 
 
 def characters(limit: int = 60_000) -> Array:
@@ -102,13 +104,23 @@ def _train(path: Path, stream: Array, steps: int) -> None:
     export(model.eval(), task="causal-lm").save(path)
 
 
-def perplexity(model: Model | Path, test: Array) -> float:
+def fed(ids: Array, names: Iterable[str]) -> dict[str, Array]:
+    """What a model of these inputs is given for rows of characters."""
+    positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape).copy()
+    known = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": positions}
+    return {name: known[name] for name in names}
+
+
+def input_names(path: Path) -> list[str]:
+    return [str(i.name) for i in Model.load(path).graph.inputs]
+
+
+def perplexity(predict: Predict, test: Array, names: Iterable[str]) -> float:
     """Per character: two to the bits that each one costs."""
-    running = runtime.session(model, optimize="all")
     loss, count = 0.0, 0
     for start in range(0, len(test), 16):
         ids = test[start : start + 16]
-        logits = runtime.run(running, _inputs(running, ids), ["logits"])["logits"][:, :-1].astype(np.float64)
+        logits = predict(fed(ids, names))["logits"][:, :-1].astype(np.float64)
         shifted = logits - logits.max(-1, keepdims=True)
         chances = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
         loss -= float(np.take_along_axis(chances, ids[:, 1:, None], -1).sum())
@@ -116,23 +128,11 @@ def perplexity(model: Model | Path, test: Array) -> float:
     return float(np.exp(loss / count))
 
 
-def _inputs(running: Any, ids: Array) -> dict[str, Array]:
-    known = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    known["position_ids"] = np.broadcast_to(np.arange(ids.shape[1]), ids.shape).copy()
-    return {i.name: known[i.name] for i in running.get_inputs()}
-
-
 def variants(path: Path, calibration: Array, block: int) -> dict[str, Model]:
     from fuseline.tools.quantizer import quantize
 
-    data = [{"input_ids": calibration[i : i + 8]} for i in range(0, len(calibration), 8)]
-    names = {i.name for i in Model.load(path).graph.inputs}
-    for batch in data:
-        ids = batch["input_ids"]
-        if "attention_mask" in names:
-            batch["attention_mask"] = np.ones_like(ids)
-        if "position_ids" in names:
-            batch["position_ids"] = np.broadcast_to(np.arange(ids.shape[1]), ids.shape).copy()
+    names = input_names(path)
+    data = [fed(calibration[i : i + 8], names) for i in range(0, len(calibration), 8)]
     # Only what ONNX Runtime's quantizer takes: products, and no tables.
     config = {"mode": "weight-only", "operators": ["MatMul", "Gemm"]}
     made = {}
@@ -158,14 +158,13 @@ def onnxruntime_rtn(path: Path, block: int, folder: Path) -> Path:
     return target
 
 
-def step_seconds(model: Model | Path) -> float:
+def step_seconds(predict: Predict, names: Iterable[str]) -> float:
     """One character: the products are of one row, as in decoding."""
-    running = runtime.session(model, optimize="all")
-    fed = _inputs(running, np.zeros((1, 1), np.int64))
+    given = fed(np.zeros((1, 1), np.int64), names)
     samples = []
     for _ in range(60):
         began = time.perf_counter()
-        runtime.run(running, fed, ["logits"])
+        predict(given)
         samples.append(time.perf_counter() - began)
     return median(samples[10:])
 
@@ -174,23 +173,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--block", type=int, default=32)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args()
     path, test, calibration = trained(options.folder, options.steps)
-    plain = perplexity(path, test)
-    seconds = step_seconds(path)
+    names = input_names(path)
+    running = predictor(Model.load(path))
+    plain, seconds = perplexity(running, test, names), step_seconds(running, names)
     console.print(f"float: perplexity {plain:.4f} per character on {test.size:,} characters")
     with tempfile.TemporaryDirectory() as folder:
-        models: dict[str, Model | Path] = {
-            "onnxruntime rtn": onnxruntime_rtn(path, options.block, Path(folder)),
-            **variants(path, calibration, options.block),
-        }
+        peer = Model.load(onnxruntime_rtn(path, options.block, Path(folder)))
         losses = {}
-        for name, model in models.items():
-            losses[name] = perplexity(model, test) - plain
-            faster = seconds / step_seconds(model)
+        for name, model in {"onnxruntime rtn": peer, **variants(path, calibration, options.block)}.items():
+            running = predictor(model)
+            losses[name] = perplexity(running, test, names) - plain
+            faster = seconds / step_seconds(running, names)
             console.print(
                 f"{name}: {losses[name]:+.4f} ({losses[name] / plain:+.2%}), one step {faster:.2f}× as fast"
             )

@@ -2,10 +2,10 @@
 
     python -m fuseline.tools.benchmarks.quantize_aware [--bits 5] [--steps N] [--texts N]
 
-MiniLM, fine-tuned on real comments, goes on training for the same steps twice: in float (the control, which is
-quantized afterwards) and on the grid. Accuracy is that of the integer graphs on comments never seen. Exit 1 when
-the drop is too small to say anything, less than half of it is won back, or the integer graph predicts otherwise
-than the model that was trained.
+MiniLM, fine-tuned on real comments, goes on training for the same steps twice: in float (the control, which
+is quantized afterwards) and on the grid. Accuracy is that of the integer graphs on comments never seen. Exit
+1 when the drop is too small to say anything, less than half of it is won back, or the integer graph predicts
+otherwise than the model that was trained.
 """
 
 from __future__ import annotations
