@@ -14,11 +14,15 @@ from fuseline.engine.observer import Observer
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.properties import Property
 
-__all__ = ["MemoryPlan", "candidates", "cheapest", "parse_budget"]
+__all__ = ["MemoryPlan", "OverBudgetError", "candidates", "cheapest", "parse_budget"]
 
 _UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "b": 1}
 _OPERATIONS_PER_BYTE = 8
 """How many operations take as long as moving a byte; a node costs the larger of both."""
+
+
+class OverBudgetError(FuselineError):
+    """No plan stays within the budget of memory."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def cheapest(plans: Sequence[MemoryPlan], budget: int) -> MemoryPlan:
     if fitting is not None:
         return fitting
     best = min(plans, key=lambda plan: plan.peak)
-    raise FuselineError(
+    raise OverBudgetError(
         f"no plan fits into {budget / 1e6:,.1f} MB; the smallest reachable is {best.peak / 1e6:,.1f} MB "
         f"({best.name}, about {best.extra:.0%} more time)",
         hint="smaller batches or shorter sequences need less",

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fuseline.engine.execution.autograd import Run, SplitStep, WholeStep, scaled
 from fuseline.engine.execution.direct import DirectRunner
+from fuseline.engine.memory.planning import OverBudgetError
 from fuseline.engine.model import Model
 from fuseline.tools.trainer.call import Call, Random, Undecided, Unsuited, complete, read_call
 from fuseline.tools.trainer.compiler import Compiler, Variant
@@ -112,6 +113,8 @@ class Bridge:
                 pass
             except Unsuited as reason:
                 self._refusals.note(str(reason), training or reason.aloud)
+            except OverBudgetError:  # torch would need more, not less
+                raise
             except Exception as error:  # whatever exporting, compiling and running may raise
                 self._refusals.block(error)
         self.counts["torch"] += 1
@@ -123,7 +126,7 @@ class Bridge:
         if way.draws and not training:
             raise Random("it draws random numbers in evaluation")
         variant = self._variant(way.labelled, training)
-        runners = self._graphs.ready(way, variant)
+        runners = self._graphs.ready(way, variant, call.tensors)
         facts = runners[0].model.facts
         feeds = complete(call.tensors, facts.interface.inputs)
         factor = self._graphs.factor(way, call) if way.labelled else 1.0
@@ -153,12 +156,14 @@ class Bridge:
             if way.labelled:
                 self._graphs.check(way, call)
             if native is None:
-                self._graphs.ready(way, self._variant(way.labelled, training=True))
+                self._graphs.ready(way, self._variant(way.labelled, training=True), call.tensors)
             elif self._native is None:
                 self._native = self._make_native(way, call, native)
             self._graphs.ready(way, self._variant(way.labelled, training=False))
         except Unsuited as reason:
             self._refusals.note(str(reason), training=True)
+        except OverBudgetError:
+            raise
         except Exception as error:
             self._refusals.block(error)
 
@@ -268,6 +273,7 @@ class Bridge:
             dict(compiler.counts),
             compiler.seconds,
             self._graphs.gradient_difference,
+            memory=tuple(self._graphs.budget.plans.values()) if self._graphs.budget is not None else (),
         )
 
     def speed(self, batches: Sequence[Mapping[str, Any]]) -> float:

@@ -79,6 +79,8 @@ class Settings:
     check: bool = True
     #: Layers round to grids, and the rounding has to get its gradient.
     aware: bool = False
+    #: What a step may take while it runs, "2GB" or a fraction of what it takes without a plan.
+    memory_budget: str | float | None = None
     cache: CompileCache = field(default_factory=lambda: CompileCache(None))
 
 
@@ -108,7 +110,9 @@ class Compiler:
 
     def runners(self, graphs: Sequence[Model], threads: int) -> tuple[DirectRunner, ...]:
         """One runner, or two (forward, backward) for the split variants."""
-        return tuple(DirectRunner(Plan.of_step(graph, threads=threads)) for graph in graphs)
+        # An arena would keep what is given back.
+        arena = self.settings.memory_budget is None
+        return tuple(DirectRunner(Plan.of_step(graph, threads=threads, arena=arena)) for graph in graphs)
 
     def graphs(self, model: nn.Module, variant: Variant, form: Form) -> list[Model]:
         """The graphs of a variant, their weights as inputs: from memory, from the cache, or made now."""

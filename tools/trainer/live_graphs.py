@@ -14,6 +14,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import gradient_name
 from fuseline.exporters import ExportError
+from fuseline.tools.trainer.budget import Budget, Sizes
 from fuseline.tools.trainer.call import Call, Undecided, Unsuited, complete
 from fuseline.tools.trainer.checking import check_against_torch, padded
 from fuseline.tools.trainer.compiler import Compiler, Variant
@@ -28,6 +29,8 @@ from fuseline.tools.trainer.ways import Way, Ways
 __all__ = ["LiveGraphs", "trained_in"]
 
 logger = logging.getLogger(__name__)
+#: Variants that hold what the forward half leaves for the backward half in one graph.
+_PLANNED: tuple[Variant, ...] = ("step", "loss")
 
 
 class LiveGraphs:
@@ -35,13 +38,17 @@ class LiveGraphs:
 
     def __init__(self, model: nn.Module, compiler: Compiler, own: OwnForward) -> None:
         self._model = model
+        amount = compiler.settings.memory_budget
+        #: The plans that keep training steps within their memory, if there is a limit.
+        self.budget = Budget(amount) if amount is not None else None
         self._own = own
         self.compiler = compiler
         self._watch = Watch(model)
         self._tensors = NamedTensors(model)
         self._compiled_for = self._tensors.trainable()
         self._ways = Ways(model, own)
-        self._runners: dict[tuple[Form, Variant, int], tuple[DirectRunner, ...]] = {}
+        self._runners: dict[tuple[Form, Variant, int, Sizes], tuple[DirectRunner, ...]] = {}
+        self._unplanned: dict[tuple[Form, Variant], Model] = {}
         self._checked: set[Form] = set()
         self._told_precision: str | None = None
         #: The worst difference of a gradient to torch's that the check found; None before it ran.
@@ -54,6 +61,7 @@ class LiveGraphs:
     def refresh(self) -> None:
         """Look at the model anew: other settings, buffers or frozen weights are another graph."""
         self._runners.clear()
+        self._unplanned.clear()
         self._checked.clear()
         self._ways.forget_results()
         self._tensors = NamedTensors(self._model)
@@ -82,13 +90,28 @@ class LiveGraphs:
         with self._own.restored():
             return self.compiler.key(self._model, form)
 
-    def ready(self, way: Way, variant: Variant) -> tuple[DirectRunner, ...]:
-        """What runs a variant, for as many threads as torch takes now."""
+    def ready(
+        self, way: Way, variant: Variant, batch: Mapping[str, Tensor] | None = None
+    ) -> tuple[DirectRunner, ...]:
+        """What runs a variant, for as many threads as torch takes now.
+
+        With a budget, a step is planned for the sizes of the batch that it is to run.
+        """
         threads = torch.get_num_threads()
-        if (way.form, variant, threads) not in self._runners:
-            graphs = self.made(way, variant)
-            self._runners[way.form, variant, threads] = self.compiler.runners(graphs, threads)
-        return self._runners[way.form, variant, threads]
+        budget = self.budget if variant in _PLANNED and batch is not None else None
+        sizes: Sizes = ()
+        if budget is not None and batch is not None:
+            if (way.form, variant) not in self._unplanned:
+                (self._unplanned[way.form, variant],) = self.made(way, variant)
+            sizes = budget.sizes(self._unplanned[way.form, variant], batch)
+        key = (way.form, variant, threads, sizes)
+        if key not in self._runners:
+            if budget is not None:
+                graphs = [budget.within(self._unplanned[way.form, variant], sizes)]
+            else:
+                graphs = self.made(way, variant)
+            self._runners[key] = self.compiler.runners(graphs, threads)
+        return self._runners[key]
 
     def made(self, way: Way, variant: Variant) -> list[Model]:
         """The graphs of a variant, by the first form that the model can be exported by."""

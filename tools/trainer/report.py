@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from fuseline.engine.memory.planning import MemoryPlan
 from fuseline.engine.plurals import counted
 
 __all__ = ["Report", "speed_against"]
@@ -28,6 +29,8 @@ class Report:
     gradient_difference: float | None = None
     #: Forward and backward, torch's seconds by ours, on the batches given.
     speed: float | None = None
+    #: How training steps stay within their budget of memory: one plan for each range of shapes.
+    memory: Sequence[MemoryPlan] = ()
 
     @property
     def on_graph(self) -> int:
@@ -44,6 +47,9 @@ class Report:
         parts.append(f"compiled in {self.compile_seconds:.1f} s")
         if self.gradient_difference is not None:
             parts.append(f"gradients checked, {self.gradient_difference:.0e} from torch's")
+        if self.memory:
+            most = max(self.memory, key=lambda plan: plan.peak)
+            parts.append(f"steps planned to take {most.peak / 1e6:,.0f} MB at most ({most.name})")
         if self.speed is not None:
             parts.append(f"{self.speed:.2f} times the speed of torch")
         return ", ".join(parts)

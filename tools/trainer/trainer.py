@@ -61,6 +61,7 @@ class _OnnxRuntime:
         check: bool = True,
         inference_with_ort: bool | None = None,
         quantize: int | Mapping[str, Any] | None = None,
+        memory_budget: str | float | None = None,
         **kwargs: Any,
     ) -> None:
         """The stock arguments, and:
@@ -74,6 +75,8 @@ class _OnnxRuntime:
         - inference_with_ort: a word of ORTTrainer; evaluation always runs on ONNX Runtime
         - quantize: the linear layers are trained on grids of so many bits, with learned scales; `save_onnx`
           then writes an integer graph. {"bits": 8, "exclude": […]} leaves layers out by name
+        - memory_budget: "2GB", or a fraction of what a step takes without a plan; values are computed again
+          rather than kept as far as it takes, and a batch for which no plan fits is an error before it runs
         """
         self._choices: dict[str, Any] = {
             "pipeline": pipeline,
@@ -82,6 +85,7 @@ class _OnnxRuntime:
             "cache": CompileCache.at(cache_dir),
             "check": check,
             "aware": quantize is not None,
+            "memory_budget": memory_budget,
         }
         _note_inference(inference_with_ort)
         if fallback not in ("torch", "error"):

@@ -26,6 +26,8 @@ def obstacles(trainer: Any) -> list[str]:
         reasons.append(f"optim={args.optim!r} is not AdamW")
     if args.world_size > 1 or trainer.is_deepspeed_enabled:
         reasons.append("gradients have to be exchanged between processes")
+    if trainer.compiler.settings.memory_budget is not None:
+        reasons.append("a memory budget is kept by steps without the optimizer in them")
     reasons += loss_obstacles(trainer)
     if args.fp16:
         reasons.append("fp16 needs a loss scale that changes from step to step")
