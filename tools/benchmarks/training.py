@@ -3,7 +3,7 @@
     python -m fuseline.tools.benchmarks.training [--only TEXT] [--threads N] [--rounds N] [--no-compile]
         [--without PASS]
 
-A step is forward, backward and AdamW, fp32, on one dense batch; all variants take turns in one process and
+A step is forward, backward and AdamW, fp32, on one batch; all variants take turns in one process and
 medians are compared. Torch uses its fused AdamW. Exit 1 when a configuration misses its goal, which is a
 ratio to the fastest torch.
 """
@@ -98,9 +98,10 @@ def _variants(case: TrainingCase, arguments: argparse.Namespace) -> Iterator[tup
     model = case.build()
     batch = case.inputs(model)
     exported = export(model, train=True, check=False)
-    yield "fuseline", _native(exported, batch, arguments.threads)
+    yield "fuseline", _native(exported, case.pipeline, batch, arguments.threads)
     for left_out in arguments.without:
-        yield f"fuseline without {left_out}", _native(exported, batch, arguments.threads, [left_out])
+        made = _native(exported, case.pipeline, batch, arguments.threads, [left_out])
+        yield f"fuseline without {left_out}", made
     yield "stock onnxruntime", _stock(exported, batch, arguments.threads)
     yield "torch eager", _torch(copy.deepcopy(model), batch)
     if type(model)._supports_sdpa:
@@ -110,8 +111,10 @@ def _variants(case: TrainingCase, arguments: argparse.Namespace) -> Iterator[tup
         yield "torch compile", _torch(source, batch, compiled=True)
 
 
-def _native(exported: Model, batch: dict[str, Any], threads: int, left_out: Sequence[str] = ()) -> Step:
-    model = Pipeline.resolve("training,insert-optimizer").run(exported, disable=left_out).model
+def _native(
+    exported: Model, pipeline: str, batch: dict[str, Any], threads: int, left_out: Sequence[str] = ()
+) -> Step:
+    model = Pipeline.resolve(f"{pipeline},insert-optimizer").run(exported, disable=left_out).model
     return native_step(model, batch, threads)
 
 

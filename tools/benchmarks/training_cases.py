@@ -1,4 +1,4 @@
-"""The models that `bench-training` trains: realistic widths, dense batches, no dropout."""
+"""The models that `bench-training` trains: realistic widths, dense batches and padded ones, no dropout."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class TrainingCase:
     batch: int
     tokens: int
     settings: dict[str, Any] = field(default_factory=dict)
+    #: The lengths of the rows: their median, and how far they spread (of their logarithms); None: no padding.
+    lengths: tuple[float, float] | None = None
+    pipeline: str = "training"
 
     def build(self, attention: str = "eager") -> Any:
         """The model in training mode, its weights the same at every call."""
@@ -39,11 +42,11 @@ class TrainingCase:
             return getattr(transformers, self.model)(config).train()
 
     def inputs(self, model: Any) -> dict[str, Tensor]:
-        """A batch without padding; every token of a language model is labelled, 15 % of a masked one."""
+        """A batch; every token of a language model is labelled, 15 % of a masked one."""
         made = zoo.batch(model, batch=self.batch, seq=self.tokens)
         for name in ("attention_mask", "decoder_attention_mask"):
             if name in made:
-                made[name] = torch.ones_like(made[name])
+                made[name] = self._mask(made[name])
         labels = made.get("labels")
         if labels is not None and labels.dim() == 2:
             rng = torch.Generator().manual_seed(1)
@@ -53,15 +56,25 @@ class TrainingCase:
                 made["labels"] = made["labels"].masked_fill(~kept, -100)
         return made
 
+    def _mask(self, mask: Tensor) -> Tensor:
+        """Rows of many lengths, as texts are, the longest one as long as the batch."""
+        if self.lengths is None:
+            return torch.ones_like(mask)
+        median, spread = self.lengths
+        drawn = torch.randn(len(mask), generator=torch.Generator().manual_seed(3)) * spread
+        rows = (median * drawn.exp()).round().clamp(3, mask.shape[1])
+        rows[int(rows.argmax())] = mask.shape[1]
+        return (torch.arange(mask.shape[1])[None] < rows[:, None]).to(mask.dtype)
+
     @property
     def vocabulary(self) -> int:
         return int(self.settings.get("vocab_size", 2))
 
 
-def _bert(width: int) -> dict[str, Any]:
+def _bert(width: int, layers: int = 4) -> dict[str, Any]:
     return {
         "hidden_size": width,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": layers,
         "num_attention_heads": width // 64,
         "intermediate_size": 4 * width,
         "vocab_size": 30522,
@@ -84,6 +97,22 @@ _T5 = {
 }
 _VIT = {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536}
 
+
+def _unpadded(name: str, goal: float, tokens: int, lengths: tuple[float, float] | None) -> TrainingCase:
+    """Classification of texts as people train it, sixteen at a time, some 30 tokens in the median."""
+    return TrainingCase(
+        f"bert-6x384-{name}",
+        "BertForSequenceClassification",
+        "BertConfig",
+        goal,
+        16,
+        tokens,
+        _bert(384, 6),
+        lengths,
+        "training-unpadded",
+    )
+
+
 CASES = (
     TrainingCase("bert-4x256", "BertForSequenceClassification", "BertConfig", 1.25, 8, 128, _bert(256)),
     TrainingCase("bert-4x768", "BertForSequenceClassification", "BertConfig", 1.12, 8, 128, _bert(768)),
@@ -92,5 +121,9 @@ CASES = (
     TrainingCase("gpt2-4x768", "GPT2LMHeadModel", "GPT2Config", 1.05, 4, 256, _gpt2(768)),
     TrainingCase("bloom-4x512", "BloomForCausalLM", "BloomConfig", 1.05, 4, 256, _BLOOM),
     TrainingCase("t5-4x256", "T5ForConditionalGeneration", "T5Config", 1.05, 8, 128, _T5),
+    _unpadded("dense", 1.5, 128, None),
+    _unpadded("padded-to-128", 3.0, 128, (30, 0.6)),
+    _unpadded("padded-to-longest", 2.0, 72, (30, 0.6)),
+    _unpadded("grouped-by-length", 1.5, 32, (30, 0.05)),
     TrainingCase("vit-4x384", "ViTForImageClassification", "ViTConfig", 1.05, 8, 16, _VIT),
 )
