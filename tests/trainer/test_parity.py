@@ -54,6 +54,24 @@ def test_follows_the_stock_trainer(name: str, accumulation: int, folder: Path) -
         assert set(mine.trainer.bridge.counts) == {way}
 
 
+@pytest.mark.native
+@pytest.mark.parametrize("name", ["bert", "bert-mlm", "gpt2"])
+def test_follows_the_stock_trainer_without_computing_padding(name: str, folder: Path) -> None:
+    model = zoo.build(name)
+    data = rows(model, 32, 12)
+    for row, mask in enumerate(data.batch["attention_mask"]):
+        mask[:] = torch.arange(12) < 3 + row % 10
+    args = arguments(folder, max_steps=8)
+    stock = train(transformers.Trainer, model, args, data)
+    for whole_step, way in ((False, "loss"), (True, "native")):
+        ours = {"fallback": "error", "pipeline": "training-unpadded", "whole_step": whole_step}
+        mine = train(Trainer, model, args, data, cache_dir="off", **ours)
+        _assert_parity(stock, mine, steps=8, free=())
+        changes = {r.name: r.changes for r in mine.trainer.compiler.records[way]}
+        assert changes["eliminate-padding"] > 0
+        assert set(mine.trainer.bridge.counts) == {way}
+
+
 def test_an_epsilon_above_rounding_leaves_nothing_free(folder: Path) -> None:
     model = zoo.build("bert-qa")
     stock, mine = both(model, arguments(folder, adam_epsilon=1e-5), rows(model, ROWS))
