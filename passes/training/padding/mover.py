@@ -134,7 +134,7 @@ class Mover:
 
     def _places(self, op: Builder, node: ir.Node, form: Form, needs: Needs) -> list[ir.Value]:
         """Which rows of which sizes the operands are."""
-        shape, rows = self._wanted.shape, self._wanted.rows
+        shape, rows = self._wanted.sizes, self._wanted.rows
         length = op.Slice(shape, [1], [2], [0])
         if form.keys == (form.queries,):
             return [rows, op.Concat(shape, length, axis=0)]
@@ -160,7 +160,7 @@ class Mover:
         assert value is not None
         leading = self._region.grid.leading(value) or 1
         op = self._rewriter.builder(node)
-        rows = self._wanted.shape if leading == 2 else op.ReduceProd(self._wanted.shape, keepdims=1)
+        rows = self._wanted.sizes if leading == 2 else op.ReduceProd(self._wanted.sizes, keepdims=1)
         whole = op.Concat(rows, op.constant(columns(value, leading) or _ALL), axis=0)
         rank = len(dims_of(value) or ())
         first, last, _ = slice(attribute(node, "start", 0), attribute(node, "end", None)).indices(rank)

@@ -26,26 +26,26 @@ class Wanted:
     """
 
     def __init__(self, op: Builder, region: TokenRegion, shape: ir.Value) -> None:
-        """`shape` holds the sizes of the grid."""
+        """`shape` holds the sizes of the grid, and stays `sizes`."""
         self._op = op
         self._region = region
-        self.shape = shape
-        numbers = op.Range(0, op.ReduceProd(shape, keepdims=0), 1)
-        numbers.shape = ir.Shape([multiply(region.grid.batch, region.grid.length)])
-        self._numbers = {1: numbers, 2: op.Reshape(numbers, shape)}
-        self._numbers[2].shape = ir.Shape([region.grid.batch, region.grid.length])
+        self.sizes = shape
+        batch, length = region.grid.batch, region.grid.length
+        numbers = op.declare(
+            op.Range(0, op.ReduceProd(shape, keepdims=0), 1), dims=(multiply(batch, length),)
+        )
+        self._numbers = {1: numbers, 2: op.declare(op.Reshape(numbers, shape), dims=(batch, length))}
         self._taken = {node: self._taken_by(node) for node in region.selections}
         flat = op.Reshape(self._mask(), [-1])
-        self.rows = op.Squeeze(op.NonZero(flat), [0])
         # A name of its own: the number of tokens is that of no other grid.
-        self.rows.shape = ir.Shape([ir.SymbolicDim(f"tokens.{region.grid.batch}.{region.grid.length}")])
+        self.rows = op.declare(op.Squeeze(op.NonZero(flat), [0]), dims=(f"tokens.{batch}.{length}",))
         self._index = op.Sub(op.CumSum(op.Cast(flat, to=ir.DataType.INT64.value), 0), 1)
         self._parts: dict[Part, ir.Value] = {Part.ROW: self.rows}
 
     def part(self, part: Part) -> ir.Value:
         """Which rows of an operand the tokens need."""
         if part not in self._parts:
-            length = self._op.Gather(self.shape, 1)
+            length = self._op.Gather(self.sizes, 1)
             rows = self.rows
             self._parts[part] = (
                 self._op.Mod(rows, length) if part is Part.PLACE else self._op.Div(rows, length)
@@ -71,7 +71,7 @@ class Wanted:
         """[batch, length]: which tokens are computed."""
         op = self._op
         masks = self._masks()
-        wanted = op.Expand(masks[0].seen, self.shape)
+        wanted = op.Expand(masks[0].seen, self.sizes)
         for mask in masks[1:]:
             wanted = op.Or(wanted, mask.seen)
         for taken in self._taken.values():
@@ -79,7 +79,7 @@ class Wanted:
             places = op.Reshape(taken, [-1])
             ones = op.Expand(np.array([1]), op.Shape(places))
             marked = op.ScatterElements(flat, places, ones, axis=0)
-            wanted = op.Reshape(op.Cast(marked, to=ir.DataType.BOOL.value), self.shape)
+            wanted = op.Reshape(op.Cast(marked, to=ir.DataType.BOOL.value), self.sizes)
         wanted = op.Or(wanted, op.Not(_any(op, wanted, [0, 1])))
         for mask in masks:
             counting = op.And(mask.blind, wanted) if mask.own_queries else mask.blind
