@@ -60,8 +60,16 @@ def variadic(name: str) -> Port:
     return Port(name, variadic=True)
 
 
-def _no_workspace(sizes: Sizes, threads: int) -> int:
+def _no_workspace(sizes: Sizes) -> int:
     return 0
+
+
+def _no_task_workspace(sizes: Sizes, threads: int) -> int:
+    return 0
+
+
+def _nothing_more(inputs: Mapping[str, Sequence[int]]) -> Sizes:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -85,8 +93,9 @@ class Operator:
     """One operator: its ports, its meaning in numpy, and the nodes of its gradient (empty: none).
 
     No input is ever left out, since ONNX Runtime's gradient builder fails on that: a tensor without elements
-    stands for an absent one. ``workspace`` gives the bytes of scratch memory that all threads together hold
-    at most during a run, whatever the instruction set and with every output left out that may be.
+    stands for an absent one. ``workspace`` gives the bytes of scratch memory that a run holds at most,
+    whatever the instruction set and with every output left out that may be; ``task_workspace`` those that
+    the threads hold besides, all together, for the tasks that it starts.
     """
 
     name: str
@@ -96,9 +105,15 @@ class Operator:
     reference: Callable[..., tuple[Array, ...]]
     attributes: Mapping[str, int | float] = field(default_factory=dict)  # name → default
     gradient: tuple[GradientNode, ...] = ()
-    workspace: Callable[[Sizes, int], int] = _no_workspace
+    workspace: Callable[[Sizes], int] = _no_workspace
+    task_workspace: Callable[[Sizes, int], int] = _no_task_workspace
+    """From sizes and the number of threads."""
+    measures: Callable[[Mapping[str, Sequence[int]]], Sizes] = _nothing_more
+    """Sizes that the workspace depends on besides those of letters, from the shapes of the inputs."""
     product: bool = False
     """Whether it multiplies matrices, so that its work grows faster than its data."""
+    operations: Callable[[Sizes], int] | None = None
+    """How many it takes, where the size of its first input does not tell."""
     in_place: tuple[int, ...] = ()
     """Inputs whose memory the first output may take over, as the library tells the runtime."""
 
@@ -141,14 +156,19 @@ class Operator:
             return dict.fromkeys((output.name for output in self.outputs), None)
         return {output.name: resolve(output.shape, bindings) for output in self.outputs}
 
-    def workspace_bytes(self, inputs: Mapping[str, Sequence[int]], threads: int) -> int:
-        """The most scratch memory that a run over inputs of these shapes holds, in bytes."""
+    def workspace_bytes(self, inputs: Mapping[str, Sequence[int]], threads: int) -> tuple[int, int]:
+        """The most scratch memory that a run over inputs of these shapes holds, and that its tasks do."""
+        sizes = self.sizes(inputs)
+        return self.workspace(sizes), self.task_workspace(sizes, threads)
+
+    def sizes(self, inputs: Mapping[str, Sequence[int]]) -> Sizes:
+        """What the letters of the ports' shapes stand for, in numbers, and what more is measured."""
         bindings = self.bind(inputs)
         if bindings is None:
             raise ValueError(f"{DOMAIN}.{self.name} takes no inputs of the shapes {dict(inputs)}")
         sizes = {letter: int(size) for letter, size in bindings.sizes.items() if isinstance(size, int)}
         packs = {letter: math.prod(map(int, pack)) for letter, pack in bindings.packs.items()}  # type: ignore[arg-type]
-        return self.workspace({**sizes, **packs}, threads)
+        return {**sizes, **packs, **self.measures(inputs)}
 
     def infer(self, site: Site) -> list[Typing]:
         """Types and shapes of the outputs, for the engine's inference."""

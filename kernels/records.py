@@ -73,21 +73,25 @@ def _positions(operator: Operator) -> Callable[[Model, ir.Node, int, int], Mappi
 
 def _cost(operator: Operator) -> Callable[[Site], Cost]:
     def cost(site: Site) -> Cost:
+        given = _shapes(operator, site)
+        threads = os.cpu_count() or 1
+        workspace = operator.workspace_bytes(given, threads) if given is not None else (None, None)
+        if operator.operations is not None:
+            return Cost(operator.operations(operator.sizes(given)) if given is not None else None, *workspace)
         shape = known(site.dims())
         # Whichever axis a product sums over, the longest one tells that it is one.
         each = max(shape, default=1) if operator.product and shape is not None else _FEW
-        return Cost(multiply(2 * each, count(site.value(0))), _workspace(operator, site))
+        return Cost(multiply(2 * each, count(site.value(0))), *workspace)
 
     return cost
 
 
-def _workspace(operator: Operator, site: Site) -> int | None:
+def _shapes(operator: Operator, site: Site) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of all inputs in numbers; None where one is not known, or they do not fit together."""
     ports = [port for port in operator.inputs if not port.variadic]
     shapes = {port.name: known(site.dims(i)) for i, port in enumerate(ports)}
     given = {name: shape for name, shape in shapes.items() if shape is not None}
-    if len(given) < len(shapes) or operator.bind(given) is None:
-        return None
-    return operator.workspace_bytes(given, os.cpu_count() or 1)
+    return given if len(given) == len(shapes) and operator.bind(given) is not None else None
 
 
 def _gradient(operator: Operator) -> gradients.Gradient:

@@ -67,6 +67,7 @@ class WholeStep(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Tensor | None, ...]:
         run: Run = ctx.run
+        _refuse_second_derivatives()
         if ctx.gradients is None:
             raise FuselineError("the graph of this loss was used up by an earlier backward")
         gradients, ctx.gradients = ctx.gradients, None
@@ -96,10 +97,20 @@ class SplitStep(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivatives()
         if ctx.results is None:
             raise FuselineError("the graph of these outputs was used up by an earlier backward")
         results, ctx.results = ctx.results, None
         return (None, *_backward(ctx.run, ctx.run.runners[1], results, incoming))
+
+
+def _refuse_second_derivatives() -> None:
+    """Gradients are enabled in a backward that is to be differentiated itself, and nowhere else."""
+    if torch.is_grad_enabled():
+        raise FuselineError(
+            "gradients of gradients (create_graph=True) are not in the graph",
+            hint="train this model with the stock Trainer",
+        )
 
 
 def _through_outputs(run: Run, incoming: Sequence[Tensor | None]) -> list[Tensor]:

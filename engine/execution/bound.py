@@ -41,16 +41,19 @@ class BoundRunner(Runner):
         """Run on a batch; gives copies of the outputs asked for."""
         targets = self.plan.targets
         self._bind(tuple(name for name in outputs if name not in targets))
+        shapes = []
         for name, dtype in self._inputs.items():
             if name not in feeds:
                 raise ModelError(f"the batch has no {name!r}; the graph needs {', '.join(self._inputs)}")
             array = fitting(name, as_array(name, feeds[name]), dtype)
+            shapes.append(array.shape)
             self._io.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
         for name in self._fetched:
             # What the last run made would be written over, and refused if its shape is another.
             self._io.bind_output(name)
         try:
-            self._session.run_with_iobinding(self._io)
+            with self.placing((self._fetched, *shapes)):
+                self._session.run_with_iobinding(self._io)
         except Exception as error:
             raise self.failure(error) from error
         values = self._io.get_outputs()

@@ -58,10 +58,12 @@ class DirectRunner(Runner):
         kept = [self._fit(name, value) for name, value in values.items()]
         for value in kept:
             fed.push_back(_ort_value(value))
+        shapes = (tuple(wanted), *(tuple(values[name].shape) for name in self.inputs))
         try:
-            self._session._sess.run_with_ortvaluevector(
-                native.RunOptions(), list(values), fed, wanted, results, [_CPU] * len(wanted)
-            )
+            with self.placing(shapes):
+                self._session._sess.run_with_ortvaluevector(
+                    native.RunOptions(), list(values), fed, wanted, results, [_CPU] * len(wanted)
+                )
         except Exception as error:
             raise self.failure(error) from error
         return {name: from_dlpack(results.dlpack_at(i)) for i, name in enumerate(wanted)}

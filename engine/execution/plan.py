@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import onnx_ir as ir
 
 from fuseline.engine.errors import ModelError
+from fuseline.engine.execution.block import allocator
 from fuseline.engine.execution.weights import is_state
 from fuseline.engine.model import Model
 from fuseline.engine.properties import Property
 
 __all__ = ["Order", "Plan", "SessionOptions"]
+
+_MMAP_THRESHOLD, _LARGE = -3, 1 << 18
 
 #: runtime: ONNX Runtime chooses; graph: as the nodes stand in the graph, which it then leaves as it is.
 Order = Literal["runtime", "graph"]
@@ -34,6 +40,8 @@ class SessionOptions:
     profile: str | None = None
     #: Keeps what is given back for later nodes and runs; the system's allocator hands large blocks back.
     arena: bool = True
+    #: Every value at its place in one block, instead of an arena, where we can give the runtime its memory.
+    block: bool = False
 
     @property
     def optimized_graph(self) -> Path:
@@ -58,8 +66,13 @@ class SessionOptions:
             import onnxruntime as ort
 
             settings.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-            settings.enable_cpu_mem_arena = self.arena
+            block = self.block and allocator() is not None
+            settings.enable_cpu_mem_arena = self.arena and not block
             settings.enable_mem_reuse = False
+            if block:
+                settings.add_session_config_entry("session.use_env_allocators", "1")
+            elif not self.arena:
+                _give_back_at_once()
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,7 @@ class Plan:
         providers: tuple[str, ...] = ("CPUExecutionProvider",),
         profile: str | None = None,
         arena: bool = True,
+        block: bool = False,
         targets: Mapping[str, str] | None = None,
     ) -> Plan:
         """The plan of a training step, or of a part of one: in the order of the graph.
@@ -112,7 +126,7 @@ class Plan:
         level = optimize or ("none" if native else "all")
         # Batches differ in shape, so that planning memory by shape would only hold it.
         options = SessionOptions(
-            level, threads, providers, memory_pattern=False, profile=profile, arena=arena
+            level, threads, providers, memory_pattern=False, profile=profile, arena=arena, block=block
         )
         return cls(model, options, "graph" if level == "none" else "runtime", targets or {})
 
@@ -121,3 +135,15 @@ class Plan:
         text = hashlib.sha256(ir.to_proto(self.model.ir).SerializeToString(deterministic=True))
         text.update(f"{self.options}|{self.order}".encode())
         return text.hexdigest()
+
+
+@cache
+def _give_back_at_once() -> None:
+    """Have glibc hand every large piece of memory back to the system when it is freed.
+
+    By itself it raises the size from which it does so to that of what was freed last, up to 32 MB, keeps all
+    that is smaller in its heap, and then holds nearly twice what is alive.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _LARGE)

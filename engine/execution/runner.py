@@ -6,9 +6,12 @@ addresses may be others at every run.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Hashable
 from pathlib import Path
 
 from fuseline.engine.errors import ModelError
+from fuseline.engine.execution.block import Block, allocator
 from fuseline.engine.execution.plan import Plan
 from fuseline.engine.execution.sessions import cache
 from fuseline.engine.training.dropout import SEED
@@ -27,7 +30,18 @@ class Runner:
         self._types = {i.name: data_type(i.type) for i in self._session.get_inputs()}
         self.outputs = [o.name for o in self._session.get_outputs()]
         self.produced = frozenset(self.outputs)
+        library = allocator() if plan.options.block and plan.order == "graph" else None
+        self._block = Block(library) if library is not None else None
         self.random = SEED in self._types or any(n.op_type == "Dropout" for n in self.model.nodes())
+
+    @property
+    def placed(self) -> tuple[int, int] | None:
+        """Values of the last run that lay in the block, and its size by plan; None without one."""
+        return (self._block.placed, self._block.size) if self._block is not None else None
+
+    def placing(self, shapes: Hashable) -> contextlib.AbstractContextManager[None]:
+        """Around a run on these shapes: its values have their places, where there is a block for them."""
+        return contextlib.nullcontext() if self._block is None else self._block.run(shapes)
 
     def end_profiling(self) -> Path:
         """Stop the profiler; gives its file."""

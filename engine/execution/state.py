@@ -37,12 +37,12 @@ class State:
         self.bound[name] = ort.OrtValue.ortvalue_from_numpy(array)
         self.version += 1
 
-    def add_zeros(self, value: ir.Value) -> None:
-        """Fresh zeros of a value's type and shape."""
+    def add_zeros(self, value: ir.Value, name: str | None = None) -> None:
+        """Fresh zeros of a value's type and shape, under its name or another."""
         assert value.name is not None
         assert value.dtype is not None
         assert value.shape is not None
-        self.add(value.name, np.zeros(value.shape.numpy(), value.dtype.numpy()))
+        self.add(name or value.name, np.zeros(value.shape.numpy(), value.dtype.numpy()))
 
     def load(self, parameters: ParameterMap, originals: Mapping[str, Any], *, strict: bool) -> None:
         """Copy original parameters into their graph values: all of them, or none and an error."""

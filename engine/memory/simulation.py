@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from fuseline.engine.analysis import Costs, Liveness, Reads
-from fuseline.engine.analysis.costs import NodeCost
 from fuseline.engine.memory.origins import Halves, Origin, held_by_caller
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import subgraphs
 from fuseline.engine.operators import record
 from fuseline.engine.operators.costs import size_in_bytes
 from fuseline.engine.rewriting.rewriter import MODULE_KEY
@@ -49,7 +49,8 @@ class _Buffer:
 class Simulation:
     """Runs the main graph's nodes in the order given (that of the graph by default), at concrete shapes.
 
-    `model` comes from `at_sizes`; a value whose size still is not known counts as nothing and is listed.
+    `model` comes from `at_sizes`; a value whose size still is not known counts as nothing and is listed, and
+    so is what nodes make in graphs of their own.
     """
 
     model: Model
@@ -63,13 +64,19 @@ class Simulation:
     def __post_init__(self) -> None:
         self._liveness = Liveness(self.model, self.order)
         costs = Costs(self.model)
-        self.workspace = max((_workspace(costs.get(node)) for node in self._liveness.order), default=0)
+        needed = [cost for node in self._liveness.order if (cost := costs.get(node)) is not None]
+        # Two pieces a thread, each kept at the size that the most demanding node wants.
+        self.workspace = sum(
+            max((found for found in kind if isinstance(found, int)), default=0)
+            for kind in ([c.workspace for c in needed], [c.task_workspace for c in needed])
+        )
         self._owner: dict[ir.Value, _Buffer] = {}
         self._ending: defaultdict[int, list[_Buffer]] = defaultdict(list)
         self._spans: list[tuple[int, _Buffer]] = []
         total = 0
         for position, node in enumerate(self._liveness.order):
             total += self._take(position, node)
+            self._note_inner(node)
             self.alive.append(total + self.workspace)
             ending = {id(b): b for b in self._ending.pop(position, ()) if b.last == position}
             total -= sum(buffer.bytes for buffer in ending.values())
@@ -106,6 +113,11 @@ class Simulation:
         if self.workspace:
             found.append(Holder("", self.workspace, Origin.WORKSPACE, "", ""))
         return sorted(found, key=lambda h: -h.bytes)
+
+    def spans(self) -> list[tuple[str, int, int, int]]:
+        """(value, first and last node, bytes) of all memory that the run takes, in that order."""
+        last = len(self.alive) - 1
+        return [(str(b.value.name), first, min(b.last, last), b.bytes) for first, b in self._spans]
 
     def by_origin(self) -> list[dict[Origin, int]]:
         """The live bytes at every node, by origin."""
@@ -166,7 +178,8 @@ class Simulation:
             return None  # the caller gets memory of its own
         source = self._liveness.storage.get(value)
         if source is not None:
-            return self._owner.get(source)
+            # A view of what the caller holds takes nothing.
+            return self._owner.get(source) or _Buffer(value, 0, position)
         operator = record(node)
         wanted = self._bytes(value)
         for index in operator.in_place if operator is not None else ():
@@ -177,7 +190,7 @@ class Simulation:
         return None
 
     def _last(self, value: ir.Value, position: int) -> int:
-        if not value.uses():
+        if not value.uses() and value not in self._liveness.storage:
             # The runtime gives memory back behind a reader: what has none stays, as outputs do.
             return len(self._liveness.order)
         life = self._liveness.lifetimes.get(self._liveness.memory(value))
@@ -191,15 +204,16 @@ class Simulation:
             self.unknown.append(value.name)
         return 0
 
+    def _note_inner(self, node: ir.Node) -> None:
+        """What is made in a graph inside a node is not simulated."""
+        inner = (v for graph in subgraphs(node) for other in graph.all_nodes() for v in other.outputs)
+        self.unknown.extend(str(v.name) for v in inner if v.name)
+
     def _holder(self, buffer: _Buffer, origin: Origin) -> Holder:
         producer = buffer.value.producer()
         module = _module(producer) if producer is not None else ""
         name = producer.op_type if producer is not None else ""
         return Holder(buffer.value.name or "", buffer.bytes, origin, module, name)
-
-
-def _workspace(cost: NodeCost | None) -> int:
-    return cost.workspace if cost is not None and isinstance(cost.workspace, int) else 0
 
 
 def _module(node: ir.Node) -> str:

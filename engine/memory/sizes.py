@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import ModelError, did_you_mean
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import is_op
-from fuseline.engine.shapes.dims import Dims, dims_of, evaluate, known, shape_of
+from fuseline.engine.shapes.dims import Dims, dims_of, evaluate, known, names_in, shape_of
 from fuseline.engine.shapes.inference import infer
 from fuseline.engine.shapes.values import ShapeValues
 
@@ -19,18 +19,31 @@ __all__ = ["at_sizes", "sizes_of", "symbols"]
 
 def symbols(model: Model) -> list[str]:
     """The symbolic dimensions of the inputs, in the order of their appearance."""
-    found = [d for value in model.graph.inputs for d in dims_of(value) or () if isinstance(d, str)]
+    found = [name for value in model.graph.inputs for d in dims_of(value) or () for name in names_in(d)]
     return list(dict.fromkeys(found))
 
 
 def sizes_of(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """What the symbolic dimensions are where inputs have these shapes; others count as 1."""
-    found = dict.fromkeys(symbols(model), 1)
-    for value in model.graph.inputs:
-        for dim, size in zip(dims_of(value) or (), shapes.get(str(value.name), ()), strict=False):
-            if isinstance(dim, str):
-                found[dim] = int(size)
-    return found
+    given = [
+        (dim, int(size))
+        for value in model.graph.inputs
+        for dim, size in zip(dims_of(value) or (), shapes.get(str(value.name), ()), strict=False)
+        if isinstance(dim, str)
+    ]
+    found = {dim: size for dim, size in given if names_in(dim) == (dim,)}
+    for dim, size in given:
+        _solve(dim, size, found)
+    return dict.fromkeys(symbols(model), 1) | found
+
+
+def _solve(dim: str, size: int, found: dict[str, int]) -> None:
+    """Note the one size that is missing in a sum such as `past + sequence`."""
+    missing = [name for name in names_in(dim) if name not in found]
+    if len(missing) == 1:
+        none, one = (evaluate(dim, {**found, missing[0]: value}) for value in (0, 1))
+        if isinstance(none, int) and isinstance(one, int) and one > none:
+            found[missing[0]] = max(0, (size - none) // (one - none))
 
 
 def at_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
@@ -69,7 +82,7 @@ def _all_found(node: ir.Node) -> None:
 
 
 def _numbers(dims: Dims, sizes: Mapping[str, int]) -> Dims:
-    return tuple(evaluate(d, sizes) if isinstance(d, str) else d for d in dims)
+    return tuple(sizes.get(d, evaluate(d, sizes)) if isinstance(d, str) else d for d in dims)
 
 
 def _update(value: ir.Value, dtype: ir.DataType | None, dims: Dims | None, sizes: Mapping[str, int]) -> None:

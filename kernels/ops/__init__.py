@@ -7,6 +7,7 @@ from fuseline.kernels.ops.cross_entropy import CROSS_ENTROPY_OPERATORS
 from fuseline.kernels.ops.embedding import EMBEDDING_OPERATORS
 from fuseline.kernels.ops.gelu import GELU_OPERATORS
 from fuseline.kernels.ops.linear import LINEAR_OPERATORS
+from fuseline.kernels.ops.linear_loss import LINEAR_LOSS_OPERATORS
 from fuseline.kernels.ops.norm import NORM_OPERATORS
 from fuseline.kernels.ops.optimizer import OPTIMIZER_OPERATORS
 from fuseline.kernels.ops.rows import ROW_OPERATORS
@@ -22,6 +23,7 @@ OPERATORS: dict[str, Operator] = {
         *GELU_OPERATORS,
         *EMBEDDING_OPERATORS,
         *CROSS_ENTROPY_OPERATORS,
+        *LINEAR_LOSS_OPERATORS,
         *ROW_OPERATORS,
         *WEIGHT_GRADIENT_OPERATORS,
         *ATTENTION_OPERATORS,

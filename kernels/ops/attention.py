@@ -209,24 +209,35 @@ def _block(queries: int, keys: int) -> int:
     return max(-(-queries // max(-(-queries // largest), 1)), 1)
 
 
-def _forward_workspace(sizes: Sizes, threads: int) -> int:
-    """Per thread a head's keys and values and a block of its scores; statistics that nobody wants."""
+def _unwanted_statistics(sizes: Sizes) -> int:
+    """Those that nobody wants."""
+    return lines(sizes["B"] * sizes["H"] * sizes["S"] * 2)
+
+
+def _forward_tasks(sizes: Sizes, threads: int) -> int:
+    """Per thread a head's keys and values and a block of its scores."""
     batch, queries, heads, width = (sizes[letter] for letter in "BSHD")
     keys = sizes.get("T", queries)
     scores = lines(_block(queries, keys) * (padded(keys) + padded(1)))
     task = lines(padded(keys) * width) + lines(padded(width) * keys) + scores
-    return lines(batch * heads * queries * 2) + min(threads, max(batch * heads, 1)) * task
+    return min(threads, max(batch * heads, 1)) * task
 
 
-def _backward_workspace(sizes: Sizes, threads: int) -> int:
-    """Per thread a group's operands and a block of scores and slopes; gradients that nobody wants."""
+def _unwanted_gradients(sizes: Sizes) -> int:
+    """Those that nobody wants."""
+    batch, queries, heads, width = (sizes[letter] for letter in "BSHD")
+    keys, groups = sizes.get("T", queries), sizes.get("G", heads)
+    return lines(batch * width * (queries * heads + 2 * keys * groups))
+
+
+def _backward_tasks(sizes: Sizes, threads: int) -> int:
+    """Per thread a group's operands and a block of scores and slopes."""
     batch, queries, heads, width = (sizes[letter] for letter in "BSHD")
     keys, groups = sizes.get("T", queries), sizes.get("G", heads)
     block = _block(queries, keys)
     operands = 2 * lines(padded(keys) * width) + lines(padded(width) * keys)
     task = operands + 2 * lines(padded(width) * block) + 2 * lines(block * (padded(keys) + padded(1)))
-    unwanted = lines(batch * width * (queries * heads + 2 * keys * groups))
-    return unwanted + min(threads, max(batch * groups, 1)) * task
+    return min(threads, max(batch * groups, 1)) * task
 
 
 _QUERIES, _KEYS, _PACKED = "B,S,H,D", "B,T,G,D", "B,S,3,H,D/B,S,H,3,D"
@@ -267,7 +278,8 @@ ATTENTION_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)", "GI(3)", "GI(4)"),
             ),
         ),
-        _forward_workspace,
+        _unwanted_statistics,
+        _forward_tasks,
         product=True,
     ),
     Operator(
@@ -276,7 +288,8 @@ ATTENTION_OPERATORS = (
         (port("dy", _QUERIES), *_OPERANDS, *_TAIL, *_SAVED),
         (optional("dq", _QUERIES), optional("dk", _KEYS), optional("dv", _KEYS), *_DMASK_DBIAS),
         attention_grad,
-        workspace=_backward_workspace,
+        workspace=_unwanted_gradients,
+        task_workspace=_backward_tasks,
         product=True,
     ),
     Operator(
@@ -294,7 +307,8 @@ ATTENTION_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)"),
             ),
         ),
-        _forward_workspace,
+        _unwanted_statistics,
+        _forward_tasks,
         product=True,
     ),
     Operator(
@@ -303,7 +317,8 @@ ATTENTION_OPERATORS = (
         (port("dy", _QUERIES), port("qkv", _PACKED), *_OWN_TAIL, *_SAVED),
         (optional("dqkv", _PACKED), *_DMASK_DBIAS),
         attention_packed_grad,
-        workspace=_backward_workspace,
+        workspace=_unwanted_gradients,
+        task_workspace=_backward_tasks,
         product=True,
     ),
 )

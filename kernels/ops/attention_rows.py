@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from fuseline.kernels.dropout import dropout_key, dropout_mask
@@ -155,30 +157,57 @@ def _parts(qkv: Array, interleaved: bool) -> tuple[Array, Array, Array]:
     return q, k, v
 
 
+def _longest(inputs: Mapping[str, Sequence[int]]) -> Sizes:
+    """How long a sequence can be, where a mask tells: all rows may be of one otherwise."""
+    mask = inputs.get("mask", ())
+    if len(mask) != 4:
+        return {}
+    return {name: size for name, size in zip(("queries", "keys"), mask[2:], strict=True) if size > 1}
+
+
 def _scores(queries: int, keys: int) -> int:
     """Of a block of queries at most, whichever length the longest sequence has."""
     rows = min(queries, LARGEST_BLOCK)
     return min(rows * (padded(keys) + padded(1)), largest_scores(keys) + LARGEST_BLOCK * 2 * padded(1))
 
 
+def _lengths(sizes: Sizes) -> tuple[int, int]:
+    """Queries and keys of the longest sequence at most."""
+    rows = sizes["Q"]
+    keys = sizes.get("T", rows)
+    return min(rows, sizes.get("queries", rows)), min(keys, sizes.get("keys", keys))
+
+
+def _unwanted_statistics(sizes: Sizes) -> int:
+    """Those that nobody wants."""
+    return lines(sizes["H"] * sizes["Q"] * 2)
+
+
 def _forward(sizes: Sizes, threads: int) -> int:
     """Per thread what FusedAttention needs, and three lines for keys that are not neighbours."""
-    queries, heads, width = (sizes[letter] for letter in "QHD")
-    keys = sizes.get("T", queries)
+    width = sizes["D"]
+    queries, keys = _lengths(sizes)
     operands = lines(padded(keys) * width) + lines(padded(width) * keys)
     task = operands + lines(_scores(queries, keys)) + lines(3 * padded(keys))
-    return lines(heads * queries * 2) + threads * task
+    return threads * task
+
+
+def _unwanted_gradients(sizes: Sizes) -> int:
+    """Those that nobody wants."""
+    rows, heads, width = (sizes[letter] for letter in "QHD")
+    others, groups = sizes.get("T", rows), sizes.get("G", heads)
+    return lines(width * (rows * heads + 2 * others * groups))
 
 
 def _backward(sizes: Sizes, threads: int) -> int:
-    queries, heads, width = (sizes[letter] for letter in "QHD")
-    keys, groups = sizes.get("T", queries), sizes.get("G", heads)
+    width = sizes["D"]
+    queries, keys = _lengths(sizes)
     block = min(queries, LARGEST_BLOCK)
     operands = (
         2 * lines(padded(keys) * width) + lines(padded(width) * keys) + 2 * lines(padded(width) * block)
     )
     task = operands + 2 * lines(_scores(queries, keys)) + lines(3 * padded(keys))
-    return lines(width * (queries * heads + 2 * keys * groups)) + threads * task
+    return threads * task
 
 
 _QUERIES, _KEYS, _PACKED = "Q,H,D", "T,G,D", "Q,3,H,D/Q,H,3,D"
@@ -220,7 +249,9 @@ ATTENTION_ROWS_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)", "GI(3)", "GI(4)"),
             ),
         ),
+        _unwanted_statistics,
         _forward,
+        _longest,
         product=True,
     ),
     Operator(
@@ -229,7 +260,9 @@ ATTENTION_ROWS_OPERATORS = (
         (port("dy", _QUERIES), *_OPERANDS, *_TAIL, *_SAVED, *_ROWS),
         (optional("dq", _QUERIES), optional("dk", _KEYS), optional("dv", _KEYS), *_DMASK_DBIAS),
         attention_rows_grad,
-        workspace=_backward,
+        workspace=_unwanted_gradients,
+        task_workspace=_backward,
+        measures=_longest,
         product=True,
     ),
     Operator(
@@ -246,7 +279,9 @@ ATTENTION_ROWS_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)"),
             ),
         ),
+        _unwanted_statistics,
         _forward,
+        _longest,
         product=True,
     ),
     Operator(
@@ -255,7 +290,9 @@ ATTENTION_ROWS_OPERATORS = (
         (port("dy", _QUERIES), port("qkv", _PACKED), *_TAIL, *_SAVED, *_OWN_ROWS),
         (optional("dqkv", _PACKED), *_DMASK_DBIAS),
         attention_packed_rows_grad,
-        workspace=_backward,
+        workspace=_unwanted_gradients,
+        task_workspace=_backward,
+        measures=_longest,
         product=True,
     ),
 )

@@ -47,7 +47,7 @@ CROSS_ENTROPY_OPERATORS = (
         cross_entropy,
         {"ignore_index": -100, "reduction": 0, "label_smoothing": 0.0},
         (GradientNode("FusedCrossEntropyGrad", ("GO(0)", "I(0)", "I(1)", "O(1)", "O(2)"), ("GI(0)",)),),
-        lambda sizes, threads: lines(3 * sizes["R"]),
+        lambda sizes: lines(3 * sizes["R"]),
     ),
     Operator(
         "FusedCrossEntropyGrad",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuseline.kernels.operator import Array, GradientNode, Operator, optional, port
+from fuseline.kernels.operator import Array, GradientNode, Operator, Sizes, optional, port
+from fuseline.kernels.workspace import lines
 
-__all__ = ["EMBEDDING_OPERATORS"]
+__all__ = ["EMBEDDING_OPERATORS", "embedding_grad", "touched_rows"]
 
 
 def embedding(weight: Array, ids: Array, padding_idx: int = -1) -> tuple[Array, ...]:
@@ -19,6 +20,15 @@ def embedding_grad(dy: Array, ids: Array, weight: Array, state: Array) -> tuple[
     if state[0] >= 0:
         dweight[state[0]] = 0
     return (dweight,)
+
+
+def embedding_grad_add(total: Array, dy: Array, ids: Array, state: Array) -> tuple[Array, ...]:
+    return (total + embedding_grad(dy, ids, total, state)[0],)
+
+
+def touched_rows(sizes: Sizes) -> int:
+    """The sums of the rows that are touched, and one of zeros."""
+    return lines((min(sizes["R"], sizes["V"]) + 1) * sizes["D"])
 
 
 EMBEDDING_OPERATORS = (
@@ -37,5 +47,14 @@ EMBEDDING_OPERATORS = (
         (port("dy", "*R,D"), port("ids", "*R", "int64"), port("weight", "V,D"), port("state", "1", "int64")),
         (port("dweight", "V,D"),),
         embedding_grad,
+    ),
+    Operator(
+        "FusedEmbeddingGradAdd",
+        "adds the gradient of FusedEmbedding to another gradient of its table, touching the rows of ids only",
+        (port("total", "V,D"), port("dy", "*R,D"), port("ids", "*R", "int64"), port("state", "1", "int64")),
+        (port("dweight", "V,D"),),
+        embedding_grad_add,
+        workspace=touched_rows,
+        in_place=(0,),
     ),
 )

@@ -61,7 +61,7 @@ def _pair(name: str, form: str, parts: Callable[[Array], tuple[Array, Array]]) -
             (port("dy", "*R,N"), port("x", "*R,N"), port("bias", "N?")),
             (optional("dx", "*R,N"), optional("dbias", "N?")),
             backward,
-            workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
+            workspace=lambda sizes: row_partials(sizes["R"], sizes["N"], 1),
             in_place=(0,),
         ),
     )

@@ -41,7 +41,7 @@ def _packed(left: int, right: int, depth: int) -> int:
     return lines(blocks[1] + sum(blocks) * -(-depth // 2))
 
 
-def _backward(sizes: Sizes, threads: int) -> int:
+def _backward(sizes: Sizes) -> int:
     rows, outputs, inputs = (sizes[letter] for letter in "RNK")
     products = (
         _packed(rows, inputs, outputs),
@@ -69,7 +69,7 @@ LINEAR_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)"),
             ),
         ),
-        lambda sizes, threads: _packed(sizes["R"], sizes["N"], sizes["K"]),
+        lambda sizes: _packed(sizes["R"], sizes["N"], sizes["K"]),
     ),
     Operator(
         "FusedLinearBf16Grad",

@@ -52,7 +52,7 @@ NORM_OPERATORS = (
                 ("GI(0)", "GI(1)", "GI(2)"),
             ),
         ),
-        lambda sizes, threads: lines(2 * sizes["R"]),
+        lambda sizes: lines(2 * sizes["R"]),
     ),
     Operator(
         "FusedLayerNormGrad",
@@ -66,7 +66,7 @@ NORM_OPERATORS = (
         ),
         (optional("dx", "*R,N"), optional("dscale", "N"), optional("dbias", "N")),
         layer_norm_grad,
-        workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 2),
+        workspace=lambda sizes: row_partials(sizes["R"], sizes["N"], 2),
         in_place=(0,),
     ),
     Operator(
@@ -83,7 +83,7 @@ NORM_OPERATORS = (
                 ("GI(0)", "GI(1)"),
             ),
         ),
-        lambda sizes, threads: lines(sizes["R"]),
+        lambda sizes: lines(sizes["R"]),
     ),
     Operator(
         "FusedRmsNormGrad",
@@ -97,7 +97,7 @@ NORM_OPERATORS = (
         ),
         (optional("dx", "*R,N"), optional("dscale", "N")),
         rms_norm_grad,
-        workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
+        workspace=lambda sizes: row_partials(sizes["R"], sizes["N"], 1),
         in_place=(0,),
     ),
 )

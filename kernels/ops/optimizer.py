@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fuseline.kernels.operator import Array, Operator, Port, optional, port, variadic
+from fuseline.kernels.ops.embedding import embedding_grad, touched_rows
 
 __all__ = ["OPTIMIZER_OPERATORS"]
 
@@ -118,6 +119,29 @@ def sgd(
     return np.array([applied]), np.array([norm], np.float32)
 
 
+def adamw_rows(
+    learning_rate: Array,
+    weight_decay: Array,
+    hyper: Array,
+    step: Array,
+    max_norm: Array,
+    gradient_scale: Array,
+    apply: Array,
+    weight: Array,
+    dy: Array,
+    ids: Array,
+    state: Array,
+    exp_avg: Array,
+    exp_avg_sq: Array,
+    advance: int = 1,
+    first: int = -1,
+) -> tuple[Array, ...]:
+    """Changes ``step``, the table and its moments in place, as the operator does."""
+    (gradient,) = embedding_grad(dy, ids, weight, state)
+    settings = (learning_rate, weight_decay, hyper, step, max_norm, gradient_scale, apply)
+    return adamw(*settings, weight, gradient, exp_avg, exp_avg_sq, advance=advance, first=first)
+
+
 _SWITCHES = {"zero_gradients": 0, "skip_nonfinite": 0, "advance": 1, "first": -1}
 
 OPTIMIZER_OPERATORS = (
@@ -136,5 +160,23 @@ OPTIMIZER_OPERATORS = (
         _OUTPUTS,
         sgd,
         {**_SWITCHES, "nesterov": 0},
+    ),
+    Operator(
+        "FusedAdamWRows",
+        "torch's AdamW for a table whose gradient is given as rows and their indices: rows that are not "
+        "touched decay as with a gradient of zero",
+        (
+            *_inputs("3")[:-1],
+            port("weight", "V,D"),
+            port("dy", "*R,D"),
+            port("ids", "*R", "int64"),
+            port("state", "1", "int64"),
+            port("exp_avg", "V,D"),
+            port("exp_avg_sq", "V,D"),
+        ),
+        _OUTPUTS,
+        adamw_rows,
+        {"advance": 1, "first": -1},
+        workspace=touched_rows,
     ),
 )

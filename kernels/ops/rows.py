@@ -104,7 +104,7 @@ ROW_OPERATORS = (
         (port("dy", "*R,N"), port("bias", "N?"), port("ratio", "1"), port("key", "1", "int64")),
         (optional("dx", "*R,N"), optional("dbias", "N?")),
         dropout_add_grad,
-        workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
+        workspace=lambda sizes: row_partials(sizes["R"], sizes["N"], 1),
         in_place=(0,),
     ),
     Operator(
@@ -144,6 +144,6 @@ ROW_OPERATORS = (
         (port("x", "*R,N"),),
         (port("y", "N"),),
         column_sum,
-        workspace=lambda sizes, threads: row_partials(sizes["R"], sizes["N"], 1),
+        workspace=lambda sizes: row_partials(sizes["R"], sizes["N"], 1),
     ),
 )

@@ -13,13 +13,18 @@ def weight_grad(a: Array, b: Array) -> tuple[Array, ...]:
     return left.T @ right, left.sum(0)
 
 
-def _workspace(sizes: Sizes, threads: int) -> int:
-    """All of b in panels, and per thread a tile's rows of a block of the depth."""
+def _panels(sizes: Sizes) -> int:
+    """All of b in panels."""
+    return lines(sizes["R"] * padded(sizes["K"]))
+
+
+def _tiles(sizes: Sizes, threads: int) -> int:
+    """Per thread a tile's rows of a block of the depth."""
     rows, columns = sizes["N"], sizes["K"]
     blocks, across = -(-rows // 6), max(1, -(-columns // 768))
     down = max(min(-(-16 // across), blocks // 4), -(-blocks // 16), 1)
     tile = -(-blocks // down) * (256 * 6 + 16 + 8)
-    return lines(sizes["R"] * padded(columns)) + min(threads, down * across) * lines(tile)
+    return min(threads, down * across) * lines(tile)
 
 
 WEIGHT_GRADIENT_OPERATORS = (
@@ -30,7 +35,8 @@ WEIGHT_GRADIENT_OPERATORS = (
         (port("a", "*R,N"), port("b", "*R,K")),
         (port("c", "N,K"), optional("a_sum", "N")),
         weight_grad,
-        workspace=_workspace,
+        workspace=_panels,
+        task_workspace=_tiles,
         product=True,
     ),
 )

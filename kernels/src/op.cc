@@ -13,7 +13,7 @@ abi::Api g_api = nullptr;  // the same table for every session of a process
 
 template <size_t Index, class Result, class... Arguments>
 Result call(abi::Slot<Index, Result(Arguments...)>, std::common_type_t<Arguments>... arguments) {
-  return reinterpret_cast<Result (*)(Arguments...)>(g_api[Index])(arguments...);
+  return abi::call(g_api, abi::Slot<Index, Result(Arguments...)>{}, arguments...);
 }
 
 void check(OrtStatus* status, const char* what) {
@@ -273,6 +273,8 @@ void* Context::output_data(size_t index, const Shape& shape) const {
   check(call(abi::GetTensorMutableData{}, value, &data), "output data");
   return data;
 }
+
+abi::Api runtime() { return g_api; }
 
 OrtStatus* register_all(OrtSessionOptions* options, const abi::ApiBase* base) {
   static std::mutex mutex;

@@ -105,4 +105,7 @@ const Definitions& all_definitions();
 
 OrtStatus* register_all(OrtSessionOptions* options, const abi::ApiBase* base);
 
+// The runtime's functions; nullptr until a session was made that knows the operators.
+abi::Api runtime();
+
 }  // namespace fuseline

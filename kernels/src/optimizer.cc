@@ -69,27 +69,31 @@ StepResult run(const Parallel& parallel, const std::vector<Slot>& slots, const C
 
 }  // namespace
 
+AdamWUpdate adamw_arguments(const Slot& slot, float gradient_scale, bool zero_gradient) {
+  const double step = static_cast<double>(slot.step);
+  const AdamW& adam = slot.adam;
+  AdamWUpdate update{};
+  update.parameter = slot.parameter;
+  update.gradient = slot.gradient;
+  update.first = slot.first;
+  update.second = slot.second;
+  update.gradient_scale = gradient_scale;
+  update.decay = static_cast<float>(1.0 - slot.learning_rate * slot.weight_decay);
+  update.beta1 = static_cast<float>(adam.beta1);
+  update.beta2 = static_cast<float>(adam.beta2);
+  update.one_minus_beta1 = static_cast<float>(1.0 - adam.beta1);
+  update.one_minus_beta2 = static_cast<float>(1.0 - adam.beta2);
+  update.step_size = static_cast<float>(slot.learning_rate / (1.0 - std::pow(adam.beta1, step)));
+  update.inverse_root_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(adam.beta2, step)));
+  update.epsilon = static_cast<float>(adam.epsilon);
+  update.zero_gradient = zero_gradient;
+  return update;
+}
+
 StepResult adamw_step(const Parallel& parallel, const std::vector<Slot>& slots, const Clipping& clipping,
                       bool want_norm) {
   return run(parallel, slots, clipping, want_norm, [&](const Slot& slot, float scale, int64_t begin, int64_t end) {
-    const double step = static_cast<double>(slot.step);
-    const AdamW& adam = slot.adam;
-    AdamWUpdate update{};
-    update.parameter = slot.parameter;
-    update.gradient = slot.gradient;
-    update.first = slot.first;
-    update.second = slot.second;
-    update.gradient_scale = scale;
-    update.decay = static_cast<float>(1.0 - slot.learning_rate * slot.weight_decay);
-    update.beta1 = static_cast<float>(adam.beta1);
-    update.beta2 = static_cast<float>(adam.beta2);
-    update.one_minus_beta1 = static_cast<float>(1.0 - adam.beta1);
-    update.one_minus_beta2 = static_cast<float>(1.0 - adam.beta2);
-    update.step_size = static_cast<float>(slot.learning_rate / (1.0 - std::pow(adam.beta1, step)));
-    update.inverse_root_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(adam.beta2, step)));
-    update.epsilon = static_cast<float>(adam.epsilon);
-    update.zero_gradient = clipping.zero_gradients;
-    routines().adamw_update(update, begin, end);
+    routines().adamw_update(adamw_arguments(slot, scale, clipping.zero_gradients), begin, end);
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "compute/kernels.h"
 #include "parallel.h"
 
 namespace fuseline {
@@ -35,6 +36,9 @@ struct StepResult {
   double norm = 0;  // of the scaled gradients before clipping; 0 when nothing asked for it
   bool applied = true;
 };
+
+// What an AdamW update of a slot works with, at its first element.
+AdamWUpdate adamw_arguments(const Slot&, float gradient_scale, bool zero_gradient);
 
 StepResult adamw_step(const Parallel&, const std::vector<Slot>&, const Clipping&, bool want_norm);
 StepResult sgd_step(const Parallel&, const std::vector<Slot>&, const Sgd&, const Clipping&, bool want_norm);

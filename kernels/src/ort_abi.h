@@ -5,6 +5,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 struct OrtStatus;
 struct OrtSessionOptions;
@@ -14,6 +15,8 @@ struct OrtKernelContext;
 struct OrtShapeInferContext;
 struct OrtValue;
 struct OrtTensorTypeAndShapeInfo;
+struct OrtEnv;
+struct OrtMemoryInfo;
 
 namespace fuseline::abi {
 
@@ -22,6 +25,8 @@ constexpr uint32_t kApiVersion = 18;
 enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kBool = 9, kDouble = 11, kBfloat16 = 16 };
 enum Characteristic : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
 enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
+enum LoggingLevel : int { kFatal = 4 };
+enum AllocatorType : int { kDeviceAllocator = 0 };
 
 using Api = void* const*;  // OrtApi, indexed by Slot
 
@@ -36,6 +41,7 @@ struct Slot {};
 
 using CreateStatus = Slot<0, OrtStatus*(int, const char*)>;
 using GetErrorMessage = Slot<2, const char*(const OrtStatus*)>;
+using CreateEnv = Slot<3, OrtStatus*(int, const char*, OrtEnv**)>;
 using CreateCustomOpDomain = Slot<26, OrtStatus*(const char*, OrtCustomOpDomain**)>;
 using CustomOpDomainAdd = Slot<27, OrtStatus*(OrtCustomOpDomain*, const struct CustomOp*)>;
 using AddCustomOpDomain = Slot<28, OrtStatus*(OrtSessionOptions*, OrtCustomOpDomain*)>;
@@ -47,6 +53,7 @@ using GetDimensionsCount = Slot<61, OrtStatus*(const OrtTensorTypeAndShapeInfo*,
 using GetDimensions = Slot<62, OrtStatus*(const OrtTensorTypeAndShapeInfo*, int64_t*, size_t)>;
 using GetSymbolicDimensions = Slot<63, OrtStatus*(const OrtTensorTypeAndShapeInfo*, const char**, size_t)>;
 using GetTensorTypeAndShape = Slot<65, OrtStatus*(const OrtValue*, OrtTensorTypeAndShapeInfo**)>;
+using CreateCpuMemoryInfo = Slot<69, OrtStatus*(int, int, OrtMemoryInfo**)>;
 using GetAttributeFloat = Slot<85, OrtStatus*(const OrtKernelInfo*, const char*, float*)>;
 using GetAttributeInt = Slot<86, OrtStatus*(const OrtKernelInfo*, const char*, int64_t*)>;
 using GetInputCount = Slot<88, OrtStatus*(const OrtKernelContext*, size_t*)>;
@@ -55,12 +62,27 @@ using GetInput = Slot<90, OrtStatus*(const OrtKernelContext*, size_t, const OrtV
 using GetOutput = Slot<91, OrtStatus*(OrtKernelContext*, size_t, const int64_t*, size_t, OrtValue**)>;
 using ReleaseStatus = Slot<93, void(OrtStatus*)>;
 using ReleaseTensorTypeAndShapeInfo = Slot<99, void(OrtTensorTypeAndShapeInfo*)>;
+using RegisterAllocator = Slot<176, OrtStatus*(OrtEnv*, struct Allocator*)>;
 using InferGetInputCount = Slot<267, OrtStatus*(const OrtShapeInferContext*, size_t*)>;
 using InferGetInput = Slot<268, OrtStatus*(const OrtShapeInferContext*, size_t, OrtTensorTypeAndShapeInfo**)>;
 using InferSetOutput = Slot<270, OrtStatus*(const OrtShapeInferContext*, size_t, const OrtTensorTypeAndShapeInfo*)>;
 using SetSymbolicDimensions = Slot<271, OrtStatus*(OrtTensorTypeAndShapeInfo*, const char**, size_t)>;
 using ParallelFor =
     Slot<274, OrtStatus*(const OrtKernelContext*, void (*)(void*, size_t), size_t, size_t, void*)>;
+
+template <size_t Index, class Result, class... Arguments>
+Result call(Api api, Slot<Index, Result(Arguments...)>, std::common_type_t<Arguments>... arguments) {
+  return reinterpret_cast<Result (*)(Arguments...)>(api[Index])(arguments...);
+}
+
+// OrtAllocator: the member order is the ABI.
+struct Allocator {
+  uint32_t version;
+  void* (*Alloc)(Allocator*, size_t);
+  void (*Free)(Allocator*, void*);
+  const OrtMemoryInfo* (*Info)(const Allocator*);
+  void* (*Reserve)(Allocator*, size_t);
+};
 
 // OrtCustomOp: the member order is the ABI.
 struct CustomOp {

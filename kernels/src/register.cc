@@ -8,8 +8,8 @@ const Definitions& all_definitions() {
     Definitions all;
     for (const Definitions& family :
          {optimizer_definitions(), norm_definitions(), gelu_definitions(), embedding_definitions(),
-          cross_entropy_definitions(), row_definitions(), weight_gradient_definitions(), attention_definitions(),
-          attention_rows_definitions(), linear_definitions()})
+          embedding_rows_definitions(), cross_entropy_definitions(), linear_loss_definitions(), row_definitions(),
+          weight_gradient_definitions(), attention_definitions(), attention_rows_definitions(), linear_definitions()})
       all.insert(all.end(), family.begin(), family.end());
     return all;
   }();

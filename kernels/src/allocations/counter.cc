@@ -21,12 +21,15 @@ namespace {
 
 std::atomic<int64_t> g_live{0}, g_peak{0};
 
-void* taken(void* pointer) {
-  if (pointer == nullptr) return pointer;
-  const int64_t live = g_live += static_cast<int64_t>(malloc_usable_size(pointer));
+void counted(int64_t bytes) {
+  const int64_t live = g_live += bytes;
   int64_t peak = g_peak.load(std::memory_order_relaxed);
   while (live > peak && !g_peak.compare_exchange_weak(peak, live)) {
   }
+}
+
+void* taken(void* pointer) {
+  if (pointer != nullptr) counted(static_cast<int64_t>(malloc_usable_size(pointer)));
   return pointer;
 }
 
@@ -62,6 +65,9 @@ FUSELINE_EXPORT void free(void* pointer) {
   given_back(pointer);
   __libc_free(pointer);
 }
+
+// Memory that does not come from malloc, told by whoever takes it: positive, and negative when it is given back.
+FUSELINE_EXPORT void fuseline_allocations_count(int64_t bytes) { counted(bytes); }
 
 // Bytes alive now.
 FUSELINE_EXPORT int64_t fuseline_allocations_live() { return g_live.load(); }

@@ -100,6 +100,24 @@ struct CrossEntropyBackward {
   float scale, smoothing;
   bool bypass_cache;
 };
+// Classes. Scores of tokens x against the rows of `weight`, a chunk of tokens at a time: scores[class][token], tokens
+// padded to whole panels with rows of zeros. First the packing of the tokens (items have no meaning), then the scores of
+// a range of classes with their statistics, and, those of all ranges combined, their gradients.
+constexpr int64_t kLossPadding = 32;  // tokens of the widest panel
+struct LinearLoss {
+  const float *weight, *bias, *x;  // [classes, width]; null or [classes]; [tokens, width]
+  float *depth_panels, *width_panels;  // x in panels of tokens, and of columns
+  float *scores, *scratch;
+  // By token: of a range of classes the top, the sum of exponentials below it and the sum; of all of them the top, the
+  // logarithm of the sum of exponentials and what the gradient is multiplied by.
+  float *tops, *sums, *totals;
+  const float *top, *log_sum, *scale;
+  const int64_t* labels;
+  float *dx, *dweight, *dbias;  // dx: of the range's classes alone; each may be null
+  int64_t tokens, width, classes;  // tokens: padded
+  float smoothing;
+  bool add;  // to dweight and dbias
+};
 // Rows.
 struct SoftmaxForward {
   const float* x;
@@ -231,6 +249,9 @@ struct AttentionBackward {
   X(embedding_backward, EmbeddingBackward)       \
   X(cross_entropy_forward, CrossEntropyForward)  \
   X(cross_entropy_backward, CrossEntropyBackward) \
+  X(linear_loss_pack, LinearLoss)                \
+  X(linear_loss_scores, LinearLoss)              \
+  X(linear_loss_gradients, LinearLoss)           \
   X(softmax_forward, SoftmaxForward)             \
   X(softmax_backward, SoftmaxBackward)           \
   X(dropout_add_forward, DropoutAddForward)      \
@@ -251,6 +272,7 @@ struct AttentionBackward {
 #define FUSELINE_LAYOUTS(X)                      \
   X(weight_gradient_panels, WeightGradient)      \
   X(weight_gradient_scratch, WeightGradient)     \
+  X(linear_loss_scratch, LinearLoss)             \
   X(bf16_pack_size, Bf16Pack)                    \
   X(attention_forward_scratch, Attention)        \
   X(attention_backward_scratch, AttentionBackward)
