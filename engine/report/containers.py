@@ -8,12 +8,12 @@ the node in front of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from fuseline.engine.report.flat import SEPARATOR, FlatNode
-from fuseline.engine.report.layering import Placed, place
+from fuseline.engine.report.flat import SEPARATOR, FlatNode, enclosing, holder
+from fuseline.engine.report.layering import Layout, place
 
 __all__ = ["Containers"]
 
@@ -28,7 +28,7 @@ Child = int | str
 class Containers:
     """Remembers segments and layouts from point to point; equal boxes are laid out once."""
 
-    layouts: list[Sequence[Placed]] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
     _known: dict[Hashable, int] = field(default_factory=dict)
     _segment: dict[int, str] = field(default_factory=dict)
     _segments: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -93,14 +93,26 @@ def _edges(
     shown: Sequence[tuple[int, FlatNode]], chains: Mapping[int, tuple[Child, ...]]
 ) -> dict[str, frozenset[tuple[Child, Child]]]:
     """Container → which of its children read which."""
-    maker = {name: uid for uid, node in shown for name in node.info.outputs if name}
     found: dict[str, set[tuple[Child, Child]]] = defaultdict(set)
-    for uid, node in shown:
-        for name in node.info.inputs:
-            source = maker.get(name)
-            if source is None or source == uid:
-                continue
-            one, other = chains[source], chains[uid]
-            depth = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-            found[str(one[depth - 1])].add((one[depth], other[depth]))
+    for source, target in _wires(shown):
+        one, other = chains[source], chains[target]
+        depth = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+        found[str(one[depth - 1])].add((one[depth], other[depth]))
     return {path: frozenset(pairs) for path, pairs in found.items()}
+
+
+def _wires(shown: Sequence[tuple[int, FlatNode]]) -> Iterator[tuple[int, int]]:
+    """Which node reads which. What nobody reads inside a branch or a body goes to the node that holds it."""
+    maker = {(node.graph, name): uid for uid, node in shown for name in node.info.outputs if name}
+    named = {(node.graph, node.info.name): uid for uid, node in shown}
+    read = set()
+    for uid, node in shown:
+        for name in filter(None, node.info.inputs):
+            source = next((maker[g, name] for g in enclosing(node.graph) if (g, name) in maker), uid)
+            if source != uid:
+                read.add(source)
+                yield source, uid
+    for uid, node in shown:
+        outer = named.get(holder(node.graph))
+        if outer is not None and uid not in read:
+            yield uid, outer

@@ -11,11 +11,13 @@ import onnx_ir as ir
 from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo, Snapshot
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 
-__all__ = ["SEPARATOR", "FlatNode", "Folders", "flatten", "initializers", "interface"]
+__all__ = ["SEPARATOR", "FlatNode", "Folders", "enclosing", "flatten", "holder", "initializers", "interface"]
 
 SEPARATOR = "\u001f"
 """Between the parts of a container's path; no exporter writes it into a name."""
 BACKWARD = "backward"
+_INSIDE = " / "
+"""Between the path of a graph and the attribute that holds another one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +46,26 @@ def flatten(snapshot: Snapshot, folders: Folders | None = None) -> list[FlatNode
 
 
 def initializers(snapshot: Snapshot) -> dict[str, ir.TensorProtocol | None]:
-    """The weights and constants of all graphs by name; names are unique within a model's scopes."""
+    """The weights and constants of all graphs. Two branches may use one name for different things, so that
+    one inside another graph is called by its path too."""
     found: dict[str, ir.TensorProtocol | None] = {}
     for graph in snapshot.graphs():
-        found.update(graph.initializers)
+        outer = "" if graph.path == snapshot.graph.path else f"{graph.path}{SEPARATOR}"
+        found.update({f"{outer}{name}": tensor for name, tensor in graph.initializers.items()})
     return found
+
+
+def enclosing(path: str) -> Iterator[str]:
+    """A graph and those around it, from the inside: where a name of it may come from."""
+    while path:
+        yield path
+        path = path.rpartition(_INSIDE)[0]
+
+
+def holder(path: str) -> tuple[str, str]:
+    """The graph and the name of the node that a graph is an attribute of; '' for an outermost one."""
+    outer, _, attribute = path.rpartition(_INSIDE)
+    return outer, attribute.rpartition(".")[0]
 
 
 def interface(snapshot: Snapshot) -> dict[str, Mapping[str, str]]:

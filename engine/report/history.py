@@ -22,7 +22,7 @@ from fuseline.engine.rewriting.rewriter import Rewrite
 __all__ = ["History", "PassRow"]
 
 SCHEMA = "fuseline.report"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ class History:
             "passes": passes,
             "versions": self._versions,
             "points": self._points,
-            "layouts": [[list(p) for p in layout] for layout in self._containers.layouts],
+            "layouts": [layout.boxes for layout in self._containers.layouts],
+            "lanes": [layout.lanes for layout in self._containers.layouts],
             "weights": self._weights.rows,
             "sizes": self._sizes,
             "costs": self._costs,

@@ -11,9 +11,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fuseline.engine.outputs import refuse_special_file
+
 __all__ = ["page", "partial", "write_page"]
 
-_SCRIPTS = ("element", "history", "arrangement", "layout", "graph", "drawing", "panels", "app")
+_SCRIPTS = (
+    *("element", "text", "history", "arrangement", "layout", "graph", "drawing"),
+    *("colours", "search", "panels", "overview", "app"),
+)
 
 
 def page(data: Mapping[str, Any]) -> str:
@@ -40,6 +45,7 @@ def partial(path: Path) -> Path:
 
 def write_page(data: Mapping[str, Any], path: Path) -> None:
     """Write the page under a temporary name, then rename it."""
+    refuse_special_file(path)
     temporary = partial(path)
     try:
         temporary.write_text(page(data), encoding="utf-8")

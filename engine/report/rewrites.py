@@ -10,7 +10,7 @@ import networkx as nx
 
 from fuseline.engine.diff.snapshot import NodeInfo, Snapshot
 from fuseline.engine.graph_text import attribute_text, scalars
-from fuseline.engine.report.flat import flatten
+from fuseline.engine.report.flat import enclosing, flatten
 from fuseline.engine.report.layering import place
 from fuseline.engine.rewriting.rewriter import Rewrite
 
@@ -66,9 +66,12 @@ class _Side:
     """The model before or after the pass."""
 
     def __init__(self, snapshot: Snapshot, numbers: Mapping[int, int]) -> None:
-        self._by_name = {n.info.name: n.info for n in flatten(snapshot)}
+        flat = flatten(snapshot)
+        self._by_name = {n.info.name: n.info for n in flat}
+        self._graph = {id(n.info): n.graph for n in flat}
         self._numbers = numbers
-        self._scalars = scalars(*snapshot.graphs())
+        # By graph: two branches may use one name for different numbers.
+        self._scalars = {graph.path: scalars(graph) for graph in snapshot.graphs()}
 
     def nodes(self, names: Sequence[str]) -> list[NodeInfo]:
         return [self._by_name[name] for name in names if name in self._by_name]
@@ -98,25 +101,28 @@ class _Side:
                     edges.append((maker[name], index))
                     operands.append(f"#{maker[name]}")
                 elif name:
-                    operands.append(self._outside(name, letters))
+                    operands.append(self._outside(node, name, letters))
                 else:
                     operands.append("_")
             attributes = {k: attribute_text(v) for k, v in node.attributes.items()}
             rows.append((node.op, tuple(operands), tuple(sorted(attributes.items()))))
-        spots = {p.child: (p.layer, p.column) for p in place(range(len(nodes)), edges)}
+        layout = place(range(len(nodes)), edges)
+        spots = {p.child: (p.layer, p.column) for p in layout.boxes}
         picture = {
             "nodes": [
                 {"op": op, "operands": operands, "attributes": dict(attributes), "at": spots[i]}
                 for i, (op, operands, attributes) in enumerate(rows)
             ],
             "edges": sorted(set(edges)),
+            "lanes": layout.lanes,
         }
         return _Drawing(tuple(rows), picture)
 
-    def _outside(self, name: str, letters: dict[str, str]) -> str:
+    def _outside(self, node: NodeInfo, name: str, letters: dict[str, str]) -> str:
         """A number stands for itself; any other value from outside is called a, b, c … as it appears."""
-        if name in self._scalars:
-            return self._scalars[name]
+        for path in enclosing(self._graph[id(node)]):
+            if name in self._scalars.get(path, {}):
+                return self._scalars[path][name]
         number = len(letters)
         return letters.setdefault(name, _LETTERS[number % 26] + ("" if number < 26 else str(number // 26)))
 

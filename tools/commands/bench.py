@@ -83,6 +83,7 @@ def _compare(
     as_json: bool,
 ) -> None:
     from fuseline.engine.errors import FuselineError, did_you_mean
+    from fuseline.engine.files import write_text
     from fuseline.tools.measuring.comparison import compare_contenders
     from fuseline.tools.measuring.contenders import OURS, available
     from fuseline.tools.progress import activity
@@ -102,13 +103,13 @@ def _compare(
         chosen = [name for name in names if not wanted or name == OURS or name in wanted]
         found = compare_contenders(subject, chosen, rounds=rounds, memory=memory, check=check, tell=tell)
     if svg is not None:
-        svg.write_text(_chart(found, subject), encoding="utf-8")
+        write_text(svg, _chart(found, subject))
     if as_json:
         print_json({**_about(subject, rounds), **found.to_json()})
         return
     _print_comparison(found, subject, rounds)
     if svg is not None:
-        console.print(f"wrote {svg}", markup=False)
+        console.print(f"wrote {svg}")
 
 
 def _ablate(
@@ -121,6 +122,7 @@ def _ablate(
     as_json: bool,
 ) -> None:
     from fuseline.engine.errors import PipelineError, did_you_mean
+    from fuseline.engine.files import write_text
     from fuseline.tools.measuring.ablation import ablate
     from fuseline.tools.progress import activity
 
@@ -135,13 +137,13 @@ def _ablate(
         tell("transforming")
         rows = ablate(subject, pipeline, plain, only, rounds=rounds, tell=tell)
     if svg is not None:
-        svg.write_text(_ablation_chart(rows, subject), encoding="utf-8")
+        write_text(svg, _ablation_chart(rows, subject))
     if as_json:
         print_json({**_about(subject, rounds), "passes": [row.to_json() for row in rows]})
         return
     _print_ablation(rows, subject)
     if svg is not None:
-        console.print(f"wrote {svg}", markup=False)
+        console.print(f"wrote {svg}")
 
 
 def _about(subject: Subject, rounds: int) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def _title(subject: Subject) -> str:
 def _print_comparison(found: Comparison, subject: Subject, rounds: int) -> None:
     from rich.table import Table
 
-    console.print(_title(subject), markup=False)
+    console.print(_title(subject))
     table = Table("", "ms", "memory MB", "time against fuseline", title_justify="left")
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for row in found.rows:
@@ -182,7 +184,7 @@ def _print_comparison(found: Comparison, subject: Subject, rounds: int) -> None:
     if any(row.memory is not None for row in found.rows):
         console.print("memory: resident at the peak of a run, less the libraries; a process each")
     for name, reason in found.failed.items():
-        console.print(f"{name} could not take part: {reason}", markup=False)
+        console.print(f"{name} could not take part: {reason}")
 
 
 def _ratio(ratio: Any) -> str:
@@ -215,7 +217,7 @@ def _chart(found: Comparison, subject: Subject) -> str:
 def _print_ablation(rows: list[Ablation], subject: Subject) -> None:
     from rich.table import Table
 
-    console.print(_title(subject), markup=False)
+    console.print(_title(subject))
     table = Table(title_justify="left")
     for column in ("without", "changes", "ms more", "time ×", "peak MB", "nodes"):
         table.add_column(column, no_wrap=True)
@@ -232,7 +234,7 @@ def _print_ablation(rows: list[Ablation], subject: Subject) -> None:
     console.print(table)
     for row in rows:
         if row.note:
-            console.print(f"{row.name}: {row.note}", markup=False)
+            console.print(f"{row.name}: {row.note}")
     console.print("each row: the graph without that pass against the graph with all, in turns; medians, 95 %")
     console.print("≈: the bounds enclose 0, so that no difference is shown; ?: too noisy to say")
     console.print("peak: how much more a simulated run needs, without what the caller holds")

@@ -62,7 +62,7 @@ def bisect_command(
 
 
 def _tell(message: str) -> None:
-    console.print(f"[dim]{message}[/dim]")
+    console.print(message, style="dim")
 
 
 def _quiet(message: str) -> None:
@@ -73,17 +73,15 @@ def _report(culprit: Culprit, written: Reproducer | None) -> None:
     from fuseline.engine.diff.text import rich_text
 
     step, rewrite = culprit.step, culprit.rewrite
-    console.print(f"[bold red]pass {step.index}: {step.pass_}[/bold red]")
+    console.print(f"pass {step.index}: {step.pass_}", style="bold red")
     if rewrite is not None:
         note = f": {rewrite.note}" if rewrite.note else ""
-        console.print(f"rewrite {culprit.position} of {culprit.total}, at {rewrite.site}{note}", markup=False)
-    console.print(str(culprit.report), markup=False)
+        console.print(f"rewrite {culprit.position} of {culprit.total}, at {rewrite.site}{note}")
+    console.print(str(culprit.report))
     console.print(rich_text(culprit.diff), end="", soft_wrap=True)
     if written is not None:
-        console.print(
-            f"reproducer ({counted(written.nodes, 'node')}) in {written.folder}; run there:", markup=False
-        )
-        console.print(f"  {written.command}", markup=False, soft_wrap=True)
+        console.print(f"reproducer ({counted(written.nodes, 'node')}) in {written.folder}; run there:")
+        console.print(f"  {written.command}", soft_wrap=True)
 
 
 def _summary(culprit: Culprit, written: Reproducer | None) -> dict[str, Any]:

@@ -46,6 +46,6 @@ def diff_command(
     elif html is None:
         console.print(rich_text(found, context=context), end="", soft_wrap=True)
     else:
-        console.print(f"wrote {html}", markup=False)
+        console.print(f"wrote {html}")
     if found:
         raise typer.Exit(1)

@@ -51,11 +51,12 @@ def doctor_command(
 
 def _show(findings: list[Finding]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     colours = {"fine": "green", "missing": "yellow", "wrong": "red"}
     table = Table("", "found", "state", "what to do")
     for f in findings:
-        table.add_row(f.what, f.found, f"[{colours[f.state]}]{f.state}[/]", f.advice)
+        table.add_row(f.what, f.found, Text(f.state, colours[f.state]), f.advice)
     console.print(table)
 
 

@@ -47,7 +47,7 @@ def explain_command(
             loaded = _advance(loaded, pipeline, name, tell)
         tell(f"looking for {name}")
         explanation = explain(chosen(), loaded, at_most=at_most, any_root=True)
-    console.print(explanation.to_json() if as_json else str(explanation), markup=False)
+    console.print(explanation.to_json() if as_json else str(explanation))
 
 
 def _advance(model: Model, text: str, name: str, tell: Activity) -> Model:

@@ -133,23 +133,26 @@ def _progress(*, quiet: bool) -> Iterator[Progress]:
 
 
 def _report(name: str, model: Model) -> None:
+    from rich.text import Text
+
     from fuseline.exporters.verify import CheckReport
 
     origin = model.facts.origin
     trained = sum(1 for p in model.parameters if p.trainable)
     tied = sum(1 for p in model.parameters if p.value) - len({p.value for p in model.parameters if p.value})
-    console.print(
-        f"[bold]{name}[/bold]: {origin.architecture or 'an ONNX file'}, "
+    facts = (
+        f": {origin.architecture or 'an ONNX file'}, "
         f"{counted(len(model.graph), 'node')}, {len(model.parameters)} parameters and buffers "
         f"({trained} trainable, {tied} tied names), opset {model.opset()}"
     )
+    console.print(Text.assemble((name, "bold"), facts))
     if origin.check:
         console.print(_check_table("outputs against torch", CheckReport.from_json(origin.check)))
     if origin.gradient_check:
         report = CheckReport.from_json(origin.gradient_check)
         console.print(_check_table("gradients against torch, the worst of each shape", report))
     for note in origin.notes:
-        console.print(f"[yellow]note[/yellow] {note}")
+        console.print(Text.assemble(("note", "yellow"), f" {note}"))
     if origin.timings:
         spent = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in origin.timings.items())
         console.print(f"seconds: {spent}")
@@ -157,9 +160,10 @@ def _report(name: str, model: Model) -> None:
 
 def _check_table(title: str, report: CheckReport) -> Any:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("shape", "output", "difference", "tolerance", "", title=title, title_justify="left")
     for row in report.checks:
-        verdict = "[green]ok[/green]" if row.ok else "[red]different[/red]"
+        verdict = Text("ok", "green") if row.ok else Text("different", "red")
         table.add_row(row.shape, row.output, f"{row.difference:.1e}", f"{row.tolerance:.0e}", verdict)
     return table

@@ -59,9 +59,9 @@ def golden_command(
     else:
         for o in outcomes:
             word = "FAILED" if o.failure else "updated" if o.updated else "ok"
-            console.print(f"{word:8}{o.file.name} {o.case}", markup=False)
+            console.print(f"{word:8}{o.file.name} {o.case}")
             if o.failure:
-                console.print("\n".join(f"    {line}" for line in o.failure.splitlines()), markup=False)
+                console.print("\n".join(f"    {line}" for line in o.failure.splitlines()))
         console.print(f"{counted(len(outcomes), 'case')}, {len(failed)} failed")
     if failed:
         raise typer.Exit(1)

@@ -97,13 +97,12 @@ def new_command(
             raise FuselineError(f"{path} is there already", hint="choose another name, or remove it yourself")
     for path, text in files.items():
         path.write_text(text.format(name=name, class_=class_), encoding="utf-8")
-        console.print(f"wrote {path}", markup=False)
+        console.print(f"wrote {path}")
     script = folder / f"{stem}.py"
     console.print("next:")
-    console.print(f"  fuseline passes test {script}", markup=False)
+    console.print(f"  fuseline passes test {script}")
     console.print(
         f"  fuseline run MODEL.onnx -o OUT.onnx --plugin {script} --pipeline {name},remove-unused "
         "--verify outputs --dump DIR",
-        markup=False,
         soft_wrap=True,
     )

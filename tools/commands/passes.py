@@ -87,6 +87,8 @@ def show_command(
     as_json: Json = False,
 ) -> None:
     """Show a pass with its options, phase and provider, or a ready pipeline's YAML."""
+    from rich.text import Text
+
     from fuseline.engine.pipeline import Pipeline, ready_pipelines
     from fuseline.engine.registry import registry
     from fuseline.tools.catalogue import describe
@@ -101,8 +103,8 @@ def show_command(
     if as_json:
         print_json(described)
         return
-    console.print(f"[bold]{described['name']}[/bold]  ({described['provider']})")
-    console.print(described["doc"], markup=False)
+    console.print(Text.assemble((described["name"], "bold"), f"  ({described['provider']})"))
+    console.print(described["doc"])
     for key in ("phase", "requires", "forbids", "ensures", "invalidates", "counterpart"):
         if described[key]:
             value = described[key]
@@ -110,4 +112,4 @@ def show_command(
     for option in described["options"]:
         kind = " or ".join(map(str, option["choices"])) or option["type"]
         text = f"  {option['help']}" if option["help"] else ""
-        console.print(f"option {option['name']}: {kind} = {option['default']!r}{text}", markup=False)
+        console.print(f"option {option['name']}: {kind} = {option['default']!r}{text}")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_command"]
 
+_PICTURES = (".svg", ".html", ".htm")
+
 
 def plan_command(
     model: Annotated[Path, typer.Argument(help="An .onnx file: an inference graph, or a training step.")],
@@ -28,7 +30,8 @@ def plan_command(
         str | None, typer.Option(help="Name the cheapest plan that fits: 2GB, 500MB, or a fraction.")
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(help="Write the live memory over the run as an .svg.")
+        Path | None,
+        typer.Option(help="Draw the live memory over the run, and memory against time: an .svg or .html."),
     ] = None,
     dump: Annotated[
         Path | None,
@@ -37,20 +40,25 @@ def plan_command(
     as_json: Json = False,
 ) -> None:
     """Show the peak of memory of one run in the order of the graph, by origin and by torch module."""
+    from fuseline.engine.errors import FuselineError
+    from fuseline.engine.files import write_text
     from fuseline.engine.memory import Simulation, at_sizes
     from fuseline.engine.memory.options import sizes_for
-    from fuseline.engine.memory.picture import picture as draw
-    from fuseline.engine.memory.planning import candidates, cheapest, parse_budget
+    from fuseline.engine.memory.planning import candidates, curve, parse_budget, within
     from fuseline.engine.model import Model
     from fuseline.engine.outputs import check_output_file, check_output_folder
     from fuseline.kernels.records import register_records
     from fuseline.tools.progress import PassProgress, activity
 
+    if budget is not None:
+        parse_budget(budget, 1)  # what is no amount of memory is said at once
     register_records()  # without them the sizes of what native operators make are not known
     if dump is not None:
         check_output_folder(dump)
     if picture is not None:
         check_output_file(picture)
+        if picture.suffix.lower() not in _PICTURES:
+            raise FuselineError(f"{picture} is neither a drawing nor a page", hint="name it .svg or .html")
     with activity(quiet=as_json, lines=False) as tell:
         tell(f"reading {model.name}")
         loaded = Model.load(model)
@@ -59,15 +67,16 @@ def plan_command(
         found = candidates(loaded, sizes, observers=lambda name: [PassProgress(tell), *_dumping(dump, name)])
         tell("simulating")
         plans = {plan.name: Simulation(at_sizes(plan.model, sizes)) for plan in found}
-    if picture is not None:
-        picture.write_text(draw(list(plans.items())), encoding="utf-8")
     described = {
         p.name: _described(plans[p.name]) | {"passes": p.passes, "extra_time": p.extra} for p in found
     }
-    data: dict[str, Any] = {"model": str(model), "sizes": sizes, "plans": described}
+    best = [plan.name for plan in curve(found)]
+    data: dict[str, Any] = {"model": str(model), "sizes": sizes, "plans": described, "curve": best}
+    if picture is not None:
+        write_text(picture, _drawing(picture, data, plans))
     if budget is not None:
-        data["budget"] = parse_budget(budget, plans["as it is"].peak)
-        data["chosen"] = cheapest(found, data["budget"]).name
+        chosen, data["budget"] = within(found, budget)
+        data["chosen"] = chosen.name
     if as_json:
         print_json(data)
     else:
@@ -81,13 +90,44 @@ def _dumping(folder: Path | None, name: str) -> list[Observer]:
     return [] if folder is None else [DumpDiffs(folder / stem, title=f"memory: {name}")]
 
 
+def _drawing(file: Path, data: dict[str, Any], plans: dict[str, Simulation]) -> str:
+    """Memory against time and the live memory as an SVG, or as a page with the table too."""
+    from fuseline.engine.memory.picture import curve_picture, page, picture, stacked
+
+    points = [(name, row["peak"], row["extra_time"]) for name, row in data["plans"].items()]
+    drawings = [curve_picture(points, data["curve"]), picture(list(plans.items()))]
+    if file.suffix.lower() == ".svg":
+        return stacked(drawings)
+    return page(f"memory of {Path(data['model']).name}", drawings, _table(data))
+
+
+def _table(data: dict[str, Any]) -> list[list[str]]:
+    """Head and rows of the plans."""
+    table = [["plan", "peak MB", "as one block MB", "more time", "held mostly as"]]
+    for name, row in data["plans"].items():
+        mostly = sorted(row["by_origin"].items(), key=lambda item: -item[1])[:3]
+        table.append(
+            [
+                f"{name} *" if name in data["curve"] else name,
+                f"{row['peak'] / 1e6:.1f}",
+                f"{row['arena']['bytes'] / 1e6:.1f} (+{row['arena']['fragmentation']:.1%})",
+                f"{row['extra_time']:.0%}",
+                ", ".join(f"{origin} {held / 1e6:.1f}" for origin, held in mostly),
+            ]
+        )
+    return table
+
+
 def _described(plan: Simulation) -> dict[str, Any]:
+    from fuseline.engine.memory.arena import plan_arena
+
     origins: dict[str, int] = defaultdict(int)
     modules: dict[str, int] = defaultdict(int)
     for holder in plan.holders():
         origins[holder.origin] += holder.bytes
         modules[holder.module or "(none)"] += holder.bytes
     node = plan.nodes[plan.peak_at] if plan.alive else None
+    arena = plan_arena(plan)
     return {
         "peak": plan.peak,
         "at": node.name if node is not None else None,
@@ -95,34 +135,36 @@ def _described(plan: Simulation) -> dict[str, Any]:
         "by_module": dict(sorted(modules.items(), key=lambda item: -item[1])),
         "held_by_caller": {str(k): v for k, v in plan.held().items()},
         "unknown": plan.unknown,
+        "workspace": plan.workspace,
+        "arena": {"bytes": arena.size, "fragmentation": arena.fragmentation},
+        "alive": plan.alive,
     }
 
 
 def _print(data: dict[str, Any], plans: dict[str, Simulation], picture: Path | None) -> None:
     from rich.table import Table
 
+    from fuseline.engine.memory.planning import amount
+
     sizes = ", ".join(f"{name} {number}" for name, number in data["sizes"].items())
-    console.print(f"one run at {sizes or 'fixed sizes'}; what the caller holds is not counted", markup=False)
-    table = Table("plan", "peak MB", "more time", "held mostly as", title="memory", title_justify="left")
-    for name, row in data["plans"].items():
-        mostly = ", ".join(
-            f"{k} {v / 1e6:.1f}" for k, v in sorted(row["by_origin"].items(), key=lambda i: -i[1])[:3]
-        )
-        table.add_row(name, f"{row['peak'] / 1e6:.1f}", f"{row['extra_time']:.0%}", mostly)
+    console.print(f"one run at {sizes or 'fixed sizes'}; what the caller holds is not counted")
+    head, *rows = _table(data)
+    table = Table(*head, title="memory", title_justify="left")
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
+    console.print("* no other plan needs less memory and no more time")
     if "chosen" in data:
         passes = data["plans"][data["chosen"]]["passes"] or "no passes"
-        console.print(f"within {data['budget'] / 1e6:.1f} MB: {data['chosen']} ({passes})", markup=False)
+        console.print(f"within {amount(data['budget'])}: {data['chosen']} ({passes})")
     first = data["plans"]["as it is"]
     modules = Table("torch module", "MB at the peak", title="who holds it, as it is", title_justify="left")
     for module, held in list(first["by_module"].items())[:12]:
         modules.add_row(module, f"{held / 1e6:.1f}")
     console.print(modules)
     held = ", ".join(f"{name} {number / 1e6:.1f} MB" for name, number in first["held_by_caller"].items())
-    console.print(f"held by the caller: {held}", markup=False)
+    console.print(f"held by the caller: {held}")
     if first["unknown"]:
-        console.print(
-            f"{counted(len(first['unknown']), 'value')} of unknown size taken as nothing", markup=False
-        )
+        console.print(f"{counted(len(first['unknown']), 'value')} of unknown size taken as nothing")
     if picture is not None:
-        console.print(f"wrote {picture}", markup=False)
+        console.print(f"wrote {picture}")

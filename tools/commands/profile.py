@@ -45,6 +45,7 @@ def profile_command(
     ONNX Runtime's profiler measures each node; the times are medians over the runs. What the runtime fused
     by itself counts where its result was made in the file.
     """
+    from fuseline.engine.files import write_text
     from fuseline.engine.outputs import check_output_file
     from fuseline.tools.measuring.flame import flame
     from fuseline.tools.measuring.hints import hints
@@ -65,19 +66,19 @@ def profile_command(
             tell("looking for passes that could help")
             found = hints(profile, graph)
     if output is not None:
-        output.write_text(json.dumps(profile.to_json(), indent=1), encoding="utf-8")
+        write_text(output, json.dumps(profile.to_json(), indent=1))
     if svg is not None:
-        svg.write_text(flame(profile), encoding="utf-8")
+        write_text(svg, flame(profile))
     if as_json:
         print_json(_as_json(profile, other, found))
         return
     _print(profile, top) if other is None else _print_difference(profile, other, top)
     for line in found:
-        console.print(f"hint: {line.name} {line.text}: {100 * line.share:.1f} % of the time", markup=False)
+        console.print(f"hint: {line.name} {line.text}: {100 * line.share:.1f} % of the time")
     if hint and graph is not None and not found:
         console.print("no ready pass would touch what takes time here")
     for path in filter(None, (output, svg)):
-        console.print(f"wrote {path}", markup=False)
+        console.print(f"wrote {path}")
 
 
 def _profile(
@@ -124,7 +125,6 @@ def _print(profile: Profile, top: int) -> None:
 
     console.print(
         f"{profile.model}: {profile.seconds * 1e3:.2f} ms a run (median of {profile.runs}, profiled)",
-        markup=False,
     )
     whole = sum(node.seconds for node in profile.nodes) or 1.0
     for kind, rows in _groups(profile).items():
@@ -143,7 +143,6 @@ def _print_difference(profile: Profile, other: Profile, top: int) -> None:
 
     console.print(
         f"{profile.model}: {profile.seconds * 1e3:.2f} ms a run; {other.model}: {other.seconds * 1e3:.2f} ms",
-        markup=False,
     )
     theirs = _groups(other)
     for kind, rows in _groups(profile).items():

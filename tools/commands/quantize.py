@@ -51,7 +51,7 @@ def quantize_command(
 ) -> None:
     """Quantize a model; every node left in float says why."""
     from fuseline.engine.errors import FuselineError, GateFailed
-    from fuseline.engine.outputs import check_output_folder
+    from fuseline.engine.outputs import check_output_file, check_output_folder
     from fuseline.tools.quantizer.quantize import quantize
 
     if schema:
@@ -63,10 +63,15 @@ def quantize_command(
         raise FuselineError(
             "a model and -o/--output are needed", hint="fuseline quantize model.onnx -o q.onnx"
         )
+    if slices is not None and report is None and criterion is None:
+        raise FuselineError("--slices names parts of a report, and none is asked for", hint="add --report")
+    for file in (output, report):
+        if file is not None:
+            check_output_file(file)
     if dump is not None:
         check_output_folder(dump)
     settings = _settings(config, mode, target, calibration, evaluation)
-    tell = (lambda line: None) if as_json else (lambda line: console.print(line, markup=False))
+    tell = (lambda line: None) if as_json else (lambda line: console.print(line))
     outcome = quantize(
         model, output, settings, dump=dump, progress=None if as_json else _progress(), tell=tell
     )
@@ -165,18 +170,17 @@ def _summary(outcome: Outcome, output: Path) -> dict[str, Any]:
 
 
 def _print(outcome: Outcome, summary: dict[str, Any], report: Path | None) -> None:
-    console.print(f"target {outcome.target}", markup=False)
+    console.print(f"target {outcome.target}")
     left = outcome.left.products
     for name, reason in list(left.items())[:_SHOWN]:
-        console.print(f"in float: {name}: {reason}", markup=False)
+        console.print(f"in float: {name}: {reason}")
     if len(left) > _SHOWN:
         console.print(f"… and {len(left) - _SHOWN} more (--json lists all)")
     others = ", ".join(f"{k} {v}" for k, v in outcome.left.others.items())
     if others:
-        console.print(f"no products, so never quantized: {others}", markup=False)
+        console.print(f"no products, so never quantized: {others}")
     score = "" if outcome.score is None else f"; {outcome.score:.4f} ({outcome.float_score:.4f} in float)"
     console.print(
         f"{outcome.left.quantized} nodes quantized, weights {outcome.size_ratio:.2f}× the size{score}; "
         f"wrote {summary['output']}" + (f" and {report}" if report else ""),
-        markup=False,
     )

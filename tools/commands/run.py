@@ -159,10 +159,11 @@ def _observers(
 
 
 def _summary(result: Result, output: Path, checked: Verify | None) -> dict[str, Any]:
+    nodes = sum(1 for _ in result.model.nodes())
     return {
         "output": str(output),
-        "nodes_before": result.records[0].nodes_before if result.records else 0,
-        "nodes_after": result.records[-1].nodes_after if result.records else 0,
+        "nodes_before": result.records[0].nodes_before if result.records else nodes,
+        "nodes_after": nodes,
         "changes": result.changes,
         "passes": [
             {
@@ -184,12 +185,15 @@ def _summary(result: Result, output: Path, checked: Verify | None) -> dict[str, 
 
 
 def _report(result: Result, output: Path, times: Timing | None, checked: Verify | None) -> None:
+    from rich.text import Text
+
     if times is not None:
         console.print(times.table())
     for r in result.reverted:
-        console.print(f"[yellow]reverted[/yellow] pass {r.step.index} {r.name}: {r.error}")
+        why = r.error.message if r.error else ""
+        console.print(Text.assemble(("reverted", "yellow"), f" pass {r.step.index} {r.name}: {why}"))
     for note in checked.notes if checked else ():
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        console.print(f"note: {note}", soft_wrap=True)
     summary = _summary(result, output, checked)
     sets = f"{counted(checked.sets, 'set')} of inputs" if checked else ""
     verified = f", {checked.quantity} verified on {sets}" if checked else ""
@@ -197,5 +201,4 @@ def _report(result: Result, output: Path, times: Timing | None, checked: Verify 
         f"{summary['nodes_before']} → {counted(summary['nodes_after'], 'node')} in "
         f"{counted(len(result.records), 'pass')}, {counted(result.changes, 'change')}{verified}; "
         f"wrote {output}",
-        markup=False,
     )

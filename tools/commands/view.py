@@ -28,7 +28,7 @@ def view_command(
 ) -> None:
     """Look at a model, or at what every pass of a dumped run did, in the browser."""
     page = _dumped(source, output) if source.is_dir() else _written(source, output)
-    console.print(f"the report is {page}", markup=False)
+    console.print(f"the report is {page}")
     if browser and not webbrowser.open(page.resolve().as_uri()):
         console.print("no browser was found; open the file yourself")
 
@@ -39,10 +39,13 @@ def _dumped(folder: Path, output: Path | None) -> Path:
 
     page = folder / REPORT
     if not page.is_file():
-        begun = (folder / SUMMARY).is_file()
+        if (folder / SUMMARY).is_file():
+            raise FuselineError(
+                f"{folder} holds no {REPORT}: the run that dumped here did not finish",
+                hint="its .diff files show what the passes before that did",
+            )
         raise FuselineError(
-            f"{folder} holds no {REPORT}" + (": the run that dumped here did not finish" if begun else ""),
-            hint="make one with `fuseline run MODEL -o OUT --dump DIR`",
+            f"{folder} holds no {REPORT}", hint="make one with `fuseline run MODEL -o OUT --dump DIR`"
         )
     return Path(shutil.copyfile(page, check_output_file(output))) if output is not None else page
 

@@ -18,21 +18,28 @@ class App {
     document.title = this.run.data.title;
     byId("slider").max = this.run.count - 1;
     for (const id of ["from", "to"]) byId(id).replaceChildren(...Array.from({ length: this.run.count }, (_, i) => h("option", { value: i }, this.run.label(i))));
-    if (this.run.count === 1) document.body.classList.add("single");
+    if (this.run.count === 1) document.body.classList.add(this.run.passes.length ? "unchanged" : "single");
     if (this.run.data.labels.length) document.body.classList.add("pair-of-models");
     timeline(this);
     this.listen();
     const given = this.fromAddress();
-    const first = this.run.passes.find((p) => p.changes && !p.reverted);
+    // A run that failed is opened to see why, one that a single pass changed at that pass; another one as a whole.
+    const first = this.run.passes.find((p) => p.error && !p.reverted) || (this.run.count <= 2 && this.run.passes.find((p) => p.error || (p.changes && !p.reverted)));
     if (!Object.keys(given).length && first) this.openPass(first);
     else this.go(given);
     this.openSmall();
+    this.arrive(given);
+  }
+
+  // The node that an address names is looked at, wherever it is.
+  arrive({ node }) {
+    if (node !== undefined) this.reveal([node], node);
   }
 
   // A small model is shown whole; of a large one the first level, or below it the first that says something.
   openSmall() {
     if (this.run.state(0).nodes.size <= 40) for (const path of this.run.state(this.view.to).containers.keys()) this.open.add(path);
-    const shown = this.run.arrangement(this.view.to, this.view.mode === "unified" ? this.view.from : null);
+    const shown = this.shown();
     const readable = (path) => path !== null && !shown.isList(path) && shown.children(path).length <= 16;
     for (let path = shown.dominant(""); readable(path); path = shown.dominant(path)) this.open.add(path);
     this.redraw(true);
@@ -46,15 +53,16 @@ class App {
     for (const button of document.querySelectorAll("button[data-panel]")) button.addEventListener("click", () => this.go({ panel: button.dataset.panel }));
     for (const button of document.querySelectorAll("button[data-mode]")) button.addEventListener("click", () => this.go({ mode: button.dataset.mode }));
     byId("overlay").addEventListener("input", (event) => this.go({ overlay: event.target.value }));
-    byId("fit").addEventListener("click", () => this.right.fit());
+    byId("fit").addEventListener("click", () => this.fit());
     byId("collapse").addEventListener("click", () => { this.open.clear(); this.redraw(true); });
     byId("changes").addEventListener("click", () => this.showChanges());
     byId("theme").addEventListener("click", () => this.theme());
     byId("help").addEventListener("click", () => this.help());
-    byId("search").addEventListener("input", () => this.search());
-    byId("search").addEventListener("keydown", (event) => this.searchKey(event));
+    byId("search").addEventListener("input", () => search(this));
+    byId("search").addEventListener("keydown", (event) => searchKey(this, event));
     document.addEventListener("keydown", (event) => this.key(event));
-    addEventListener("hashchange", () => this.go(this.fromAddress()));
+    for (const group of document.querySelectorAll("[role=tablist], [role=radiogroup]")) group.addEventListener("keydown", arrows);
+    addEventListener("hashchange", () => { const given = this.fromAddress(); this.go(given); this.arrive(given); });
   }
 
   // -- where we are
@@ -72,6 +80,8 @@ class App {
     view.to = Math.min(last, Math.max(0, view.to));
     view.from = Math.min(last, Math.max(0, view.from));
     this.mark();
+    if (this.places && view.pass !== this.places.pass.index) this.places = null;
+    placeBar(this);
     if (view.pass !== before.pass || view.to !== before.to || !this.started) rewrites(this);
     inspector(this);
     const moved = ["from", "to", "mode", "overlay"].some((k) => view[k] !== before[k]);
@@ -86,14 +96,17 @@ class App {
     document.body.dataset.panel = view.panel;
     document.body.dataset.mode = view.mode;
     byId("slider").value = view.to;
+    byId("slider").ariaValueText = this.run.label(view.to);
     byId("from").value = view.from;
     byId("to").value = view.to;
     byId("overlay").value = view.overlay;
-    byId("where").textContent = `${view.to} of ${this.run.count - 1}: ${this.run.label(view.to)}`;
+    byId("where").textContent = this.run.label(view.to);
+    byId("step").textContent = `Step ${view.to} of ${this.run.count - 1}`;
     for (const button of document.querySelectorAll("button[data-mode]")) button.setAttribute("aria-checked", String(button.dataset.mode === view.mode));
     for (const button of document.querySelectorAll("button[data-panel]")) button.setAttribute(button.role === "tab" ? "aria-selected" : "aria-pressed", String(button.dataset.panel === view.panel));
     for (const button of document.querySelectorAll("#timeline button")) {
-      const here = view.pass !== null ? button.dataset.pass === String(view.pass) : button.dataset.point === "0" && view.to === 0;
+      const { pass, from = String(view.from), to } = button.dataset;
+      const here = view.pass !== null ? pass === String(view.pass) : from === String(view.from) && to === String(view.to);
       here ? button.setAttribute("aria-current", "step") : button.removeAttribute("aria-current");
     }
   }
@@ -131,16 +144,29 @@ class App {
 
   // -- going places
 
+  openRun() {
+    this.places = null;
+    this.go({ pass: null, from: 0, to: this.run.count - 1, node: null, box: null, panel: "rewrites" });
+  }
+
   openPass(pass) {
     const done = pass.changes && !pass.reverted;
     this.places = null;
-    this.go({ pass: pass.index, to: pass.point, from: Math.max(0, pass.point - (done ? 1 : 0)), node: null, box: null, panel: (pass.rewrites || []).length || (pass.rejections || []).length ? "rewrites" : "graph" });
+    this.go({ pass: pass.index, to: pass.point, from: Math.max(0, pass.point - (done ? 1 : 0)), node: null, box: null, panel: pass.error || (pass.rewrites || []).length || (pass.rejections || []).length ? "rewrites" : "graph" });
   }
 
+  // The last node that came is the one that takes the place of the old result; all of them are brought into view.
   openPlace(pass, place) {
-    const uid = place.after[0] ?? place.before[0];
+    const uid = place.after.at(-1) ?? place.before.at(-1);
     this.go({ pass: pass.index, to: pass.point, from: Math.max(0, pass.point - 1), panel: "graph", mode: this.view.mode === "after" ? "unified" : this.view.mode });
     if (uid !== undefined) this.reveal([...place.after, ...place.before], uid);
+  }
+
+  // The places of one kind of rewrite, one after the other.
+  walk(pass, group, index) {
+    this.places = { pass, group, index: (index + group.places.length) % group.places.length };
+    this.openPlace(pass, group.places[this.places.index]);
+    placeBar(this);
   }
 
   openNode(uid, point) {
@@ -167,7 +193,8 @@ class App {
     for (const uid of uids) this.openAround(uid);
     this.go({ node: selected, box: null });
     this.redraw(false);
-    this.focus(this.right.scene.shown.get(selected) || (this.left.scene && this.left.scene.shown.get(selected)));
+    const boxes = uids.map((uid) => this.right.scene.shown.get(uid) || (this.left.scene && this.left.scene.shown.get(uid)));
+    this.focus(boxes.filter(Boolean));
   }
 
   openAround(uid) {
@@ -202,15 +229,25 @@ class App {
 
   // -- drawing
 
+  // What the right pane holds, which is the only one unless two stand side by side.
+  shown() {
+    const { from, to, mode } = this.view;
+    return this.run.arrangement(to, mode === "unified" ? from : null, from, to);
+  }
+
   redraw(fit) {
-    const { from, to, mode } = this.view, colour = this.colour();
+    const { from, to, mode } = this.view;
     this.right.selected = this.left.selected = this.view.node ?? this.view.box;
-    if (mode === "split") this.left.show(new Scene(this.run.arrangement(from, null), this.open), this.run.label(from), this.marks(from, to, colour, "removed"));
-    const scene = new Scene(this.run.arrangement(to, mode === "unified" ? from : null), this.open);
-    this.right.show(scene, mode === "unified" && from !== to ? `${this.run.label(from)} → ${this.run.label(to)}` : this.run.label(to), mode === "unified" ? colour : this.marks(from, to, colour, "added"));
-    this.legend();
-    if (fit) this.aim = () => { this.fitted = this.view.panel === "graph"; this.right.fit(); };
+    if (mode === "split") this.left.show(new Scene(this.run.arrangement(from, null, from, to), this.open), this.run.label(from), colours(this));
+    this.right.show(new Scene(this.shown(), this.open), mode === "unified" && from !== to ? `${this.run.label(from)} → ${this.run.label(to)}` : this.run.label(to), colours(this));
+    legend(this);
+    if (fit) this.aim = () => { this.fitted = this.view.panel === "graph"; this.fit(); };
     requestAnimationFrame(() => this.aimed());
+  }
+
+  // Side by side, the larger one must fit.
+  fit() {
+    this.right.fit(this.view.mode === "split" ? this.left.scene : this.right.scene);
   }
 
   // Where to look is decided when the picture has a size, and by whoever asked last.
@@ -220,90 +257,13 @@ class App {
     if (aim) aim();
   }
 
-  focus(box) {
+  focus(boxes) {
     this.fitted = true;
-    this.aim = () => box && this.right.centre(box);
+    this.aim = () => boxes.length && this.right.centre(boxes);
     requestAnimationFrame(() => this.aimed());
   }
 
-  // Side by side, both panes know what differs from the other.
-  marks(from, to, colour, kind) {
-    if (colour) return colour;
-    const status = this.run.difference(from, to);
-    return (box) => ({ [kind]: `var(--${kind})`, changed: "var(--changed)" })[status.get(box.id)] || null;
-  }
-
-  colour() {
-    const { overlay, to } = this.view;
-    if (overlay === "made") return (box) => { const by = (this.run.node(box.id, to) || { by: "" }).by; return by ? tint([...by].reduce((n, c) => (n * 31 + c.charCodeAt(0)) % 360, 7)) : null; };
-    if (overlay === "") return null;
-    const scale = this.scale(overlay);
-    return (box) => scale.colour(this.amount(overlay, box));
-  }
-
-  // What an overlay shows of a box: of a module, the sum (or the worst) of all nodes in it.
-  amount(overlay, box) {
-    const key = `${overlay}|${this.view.to}`;
-    if (this.amountsFor !== key) { this.amounts = this.run.amounts(overlay, this.view.to); this.amountsFor = key; }
-    return this.amounts.get(box.id);
-  }
-
-  scale(overlay) {
-    const known = [...this.run.amounts(overlay, this.view.to)].filter(([, n]) => n > 0).map(([, n]) => n);
-    const low = Math.log(known.length ? known.reduce((a, b) => Math.min(a, b)) : 1), high = Math.log(known.length ? known.reduce((a, b) => Math.max(a, b)) : 1);
-    return { known, colour: (n) => (n > 0 ? tint(210 - 210 * Math.min(1, (Math.log(n) - low) / Math.max(1e-9, high - low))) : null) };
-  }
-
-  legend() {
-    const { overlay, to } = this.view, host = byId("legend");
-    host.hidden = !OVERLAYS[overlay];
-    if (host.hidden) return;
-    const { known } = this.scale(overlay), { unit, what, nothing } = OVERLAYS[overlay];
-    if (!known.length) { put(host, nothing); return; }
-    const sizes = Object.entries(this.run.data.sizes || {}).map(([name, size]) => `${name} ${size}`).join(", ");
-    const bar = h("span", { class: "ramp", "aria-hidden": "true" });
-    const [least, most] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
-    put(host, `${what}: `, amountText(least, unit), bar, amountText(most, unit), unit && sizes ? ` · at ${sizes}` : "");
-  }
-
   // -- search, keys, theme
-
-  search() {
-    const words = byId("search").value.trim().toLowerCase(), list = byId("hits");
-    if (words.length < 2) { list.hidden = true; return; }
-    const hits = [];
-    for (const pass of this.run.passes) if (pass.name.includes(words)) hits.push({ text: `pass ${pass.index} ${pass.name}`, go: () => this.openPass(pass) });
-    for (const path of this.run.state(this.view.to).containers.keys()) {
-      const shown = path.split(SEPARATOR).join(".");
-      if (path && shown.toLowerCase().includes(words)) hits.push({ text: `module ${shown}`, go: () => this.openModule(path) });
-      if (hits.length > 12) break;
-    }
-    for (const [uid, version] of this.run.state(this.view.to).nodes) {
-      const node = this.run.version(version);
-      if ([node.op, node.name, ...node.outputs].some((t) => t.toLowerCase().includes(words))) hits.push({ text: `${node.op} ${node.name}`, go: () => this.openNode(uid, this.view.to) });
-      if (hits.length > 40) break;
-    }
-    this.hits = hits;
-    list.replaceChildren(...(hits.length ? hits.map((hit, i) => h("li", { role: "option", "aria-selected": i === 0, onclick: () => this.take(hit) }, hit.text)) : [h("li", { class: "none" }, "nothing found")]));
-    list.hidden = false;
-  }
-
-  searchKey(event) {
-    const options = [...byId("hits").querySelectorAll("[role=option]")], at = options.findIndex((o) => o.ariaSelected === "true");
-    if (event.key === "Enter" && this.hits && this.hits[Math.max(0, at)]) this.take(this.hits[Math.max(0, at)]);
-    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-      event.preventDefault();
-      const next = (at + (event.key === "ArrowDown" ? 1 : -1) + options.length) % Math.max(1, options.length);
-      options.forEach((o, i) => (o.ariaSelected = String(i === next)));
-      if (options[next]) options[next].scrollIntoView({ block: "nearest" });
-    }
-  }
-
-  take(hit) {
-    byId("hits").hidden = true;
-    byId("search").blur();
-    hit.go();
-  }
 
   openModule(path) {
     const parents = this.run.parents(this.view.to);
@@ -311,27 +271,24 @@ class App {
     this.open.add(path);
     this.go({ panel: "graph", node: null, box: path });
     this.redraw(false);
-    this.focus(this.right.scene.boxes.find((b) => b.kind === "module" && (b.id === path || b.id.startsWith(path + SEPARATOR))));
+    this.focus(this.right.scene.boxes.filter((b) => b.kind === "module" && (b.id === path || b.id.startsWith(path + SEPARATOR))).slice(0, 1));
   }
 
   key(event) {
-    if (event.key === "Escape") { byId("hits").hidden = true; document.activeElement.blur(); this.go({ node: null, box: null }); this.select(); return; }
+    if (event.key === "Escape") { showHits(false); document.activeElement.blur(); this.go({ node: null, box: null }); this.select(); return; }
     if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
     const shown = this.run.passes.filter((p) => p.changes || p.error), at = shown.findIndex((p) => p.index === this.view.pass);
-    const step = (by) => { const card = document.querySelector(".rewrite"); if (card) card.querySelectorAll(".steps button")[by > 0 ? 1 : 0].click(); };
     const actions = {
-      "/": () => byId("search").focus(), j: () => shown[at + 1] && this.openPass(shown[at + 1]), k: () => at > 0 && this.openPass(shown[at - 1]),
-      n: () => this.stepPlace(1, step), p: () => this.stepPlace(-1, step), g: () => this.go({ panel: "graph" }), r: () => this.go({ panel: "rewrites" }),
-      u: () => this.go({ mode: "unified" }), s: () => this.go({ mode: "split" }), a: () => this.go({ mode: "after" }), f: () => this.right.fit(), "?": () => this.help(),
+      "/": () => byId("search").focus(), j: () => shown[at + 1] && this.openPass(shown[at + 1]), k: () => (at > 0 ? this.openPass(shown[at - 1]) : this.openRun()),
+      n: () => this.stepPlace(1), p: () => this.stepPlace(-1), g: () => this.go({ panel: "graph" }), r: () => this.go({ panel: "rewrites" }),
+      u: () => this.go({ mode: "unified" }), s: () => this.go({ mode: "split" }), a: () => this.go({ mode: "after" }), f: () => this.fit(), "?": () => this.help(),
     };
     if (actions[event.key]) { event.preventDefault(); actions[event.key](); }
   }
 
-  stepPlace(by, otherwise) {
-    if (!this.places) return otherwise(by);
-    const { group } = this.places, pass = this.pass();
-    this.places.index = (this.places.index + by + group.places.length) % group.places.length;
-    this.openPlace(pass, group.places[this.places.index]);
+  stepPlace(by) {
+    const pass = this.pass(), group = this.places ? this.places.group : pass && (pass.rewrites || [])[0];
+    if (group) this.walk(this.places ? this.places.pass : pass, group, this.places ? this.places.index + by : Math.min(0, by));
   }
 
   theme() {
@@ -346,27 +303,23 @@ class App {
   }
 }
 
-const OVERLAYS = {
-  cost: { unit: "op", what: "operations of a node or of all in a box", nothing: "no operator here has a known cost" },
-  memory: { unit: "B", what: "bytes that a node, or all in a box, makes", nothing: "no sizes are known" },
-  difference: { unit: "", what: "how far results moved at the pass that made a node, as a part of the largest", nothing: "nothing was verified, or no result moved at all" },
-};
-
-// 1234567 → 1.23 M; differences stay as they are.
-function amountText(amount, unit) {
-  if (!unit) return amount.toExponential(1);
-  const step = amount >= 1e9 ? [1e9, "G"] : amount >= 1e6 ? [1e6, "M"] : amount >= 1e3 ? [1e3, "k"] : [1, ""];
-  return `${step[0] === 1 ? Math.round(amount) : (amount / step[0]).toPrecision(3)}\u00a0${step[1]}${unit}`;
+// Within a group of tabs or choices the arrows go from one to the next, and take it.
+function arrows(event) {
+  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (!by) return;
+  event.preventDefault();
+  const choices = [...event.currentTarget.querySelectorAll("button")], next = choices.at((choices.indexOf(event.target) + by) % choices.length);
+  next.focus();
+  next.click();
 }
 
-const tint = (hue) => `color-mix(in srgb, hsl(${hue} 80% 50%) 38%, var(--node))`;
-
-// `history` is also the name of a panel; the browser's own is wanted here.
-const history_ = { replace: (text) => window.history.replaceState(null, "", text) };
+// `history` is also the name of a panel; the browser's own is wanted here. Within a notebook the page has no address,
+// and some browsers refuse many changes in a row: what is shown is right all the same.
+const history_ = { replace: (text) => { try { window.history.replaceState(null, "", text); } catch { /* as said */ } } };
 
 unpack().then((data) => {
   const app = new App(data);
   app.start();
   window.report = app;
   document.body.dataset.ready = "true";
-}, (error) => document.body.prepend(h("p", { class: "status removed" }, `This report cannot be read: ${error}`)));
+}).catch((error) => document.body.prepend(h("p", { class: "status removed" }, `This report cannot be read: ${error}`)));

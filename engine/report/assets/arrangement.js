@@ -1,12 +1,12 @@
 // What is in which box at a point, with the ghosts of another one. It depends on nothing that a click changes, so it is
 // computed once, and opening a box costs what is drawn anew.
 class Arrangement {
-  // `ghosts`: a point whose vanished nodes are shown too.
-  constructor(run, point, ghosts) {
+  // `ghosts`: a point whose vanished nodes are shown too. `from`, `to`: the points whose difference is marked.
+  constructor(run, point, ghosts, from, to) {
     this.run = run;
     this.point = point;
     this.ghosts = ghosts === point ? null : ghosts;
-    this.status = ghosts === null ? new Map() : run.difference(ghosts, point);
+    this.status = run.difference(from, to);
     this.inside = new Map();
     this.counts = new Map();
   }
@@ -25,10 +25,14 @@ class Arrangement {
     if (before === undefined) return placed;
     const old = this.run.data.layouts[before], gone = old.filter(([child]) => !present.has(child) && this.isGhost(child));
     if (!gone.length) return placed;
-    // What is gone keeps its height, and both versions are stretched to the depth of the deeper one.
-    const depth = (rows) => rows.reduce((most, [, layer]) => Math.max(most, layer + 1), 1), deepest = Math.max(depth(old), depth(placed));
-    const stretch = (rows, by, aside) => rows.map(([child, layer, column]) => [child, layer * by, column + aside]);
-    return [...stretch(placed, deepest / depth(placed), 0), ...stretch(gone, deepest / depth(old), 0.45)];
+    return [...placed, ...among(placed, old, gone)];
+  }
+
+  // The lanes of wires through a box. Where ghosts have layers of their own, a lane goes on between them.
+  lanes(path) {
+    const { containers } = this.run.state(this.point), placed = containers.has(path) ? this.run.data.lanes[containers.get(path)] : [];
+    const between = [...new Set(this.children(path).map(([, layer]) => layer))].filter((layer) => !Number.isInteger(layer));
+    return between.length ? [...placed, ...placed.flatMap(([owner, layer, column]) => between.filter((at) => Math.floor(at) === layer).map((at) => [owner, at, column]))] : placed;
   }
 
   isGhost(child) {
@@ -60,7 +64,7 @@ class Arrangement {
         else {
           const status = this.status.get(child);
           if (status) sums[status]++;
-          if (status !== "removed") sums.nodes++;
+          if (status !== "removed" || this.ghosts === null) sums.nodes++;
         }
       }
       this.counts.set(path, sums);
@@ -81,12 +85,13 @@ class Arrangement {
     return found ? this.through(found[0]) : null;
   }
 
-  // A box in words.
+  // A box in words, and what became of it where all that it holds came, or went.
   tally(path) {
     const { nodes, added, removed, changed } = this.count(path), inside = this.children(path);
     const moves = [["+", added], ["−", removed], ["~", changed]].filter(([, n]) => n).map(([sign, n]) => sign + n.toLocaleString("en")).join(" ");
     const held = nodes || !removed ? `${plural(nodes, "node")}${moves ? `  ${moves}` : ""}` : `${plural(removed, "node")}, gone`;
-    return { changes: added + removed + changed, text: `${this.isList(path) ? `×${inside.length} · ` : ""}${held}` };
+    const status = removed && (!nodes || (this.ghosts === null && removed === nodes)) ? "removed" : nodes && added === nodes && !removed ? "added" : "";
+    return { changes: added + removed + changed, status, text: `${this.isList(path) ? `×${inside.length} · ` : ""}${held}` };
   }
 
   // Which node reads which: [source, target, whether that is gone].
@@ -100,21 +105,46 @@ class Arrangement {
   }
 
   connect(uid) {
-    const [version, at] = this.node(uid), makers = this.run.makers(at), alive = at === this.point;
+    const [version, at] = this.node(uid), alive = at === this.point;
     for (const value of version.inputs) {
-      const source = makers.get(value);
+      const source = this.run.source(value, version.graph, at);
       if (source !== undefined && source !== uid) this.connected.push([source, uid, !alive]);
     }
+    // What nobody reads inside a branch or a body goes to the node that holds it.
+    const outer = this.run.holder(version.graph, at), readers = this.run.readers(at);
+    if (outer !== undefined && !version.outputs.some((value) => value && readers.has(scoped(value, version.graph)))) this.connected.push([uid, outer, !alive]);
     const before = alive && this.ghosts !== null && this.run.node(uid, this.ghosts);
     if (before) this.connectGhosts(uid, before);
   }
 
   // What a node that stays has read of nodes that went.
   connectGhosts(uid, before) {
-    const makers = this.run.makers(this.ghosts);
     for (const value of before.inputs) {
-      const source = makers.get(value);
+      const source = this.run.source(value, before.graph, this.ghosts);
       if (this.status.get(source) === "removed") this.connected.push([source, uid, true]);
     }
   }
+}
+
+// Where ghosts stand in today's picture: in layers of their own, between those that stay and stood above and below them.
+function among(placed, old, gone) {
+  const now = new Map(placed.map(([child, layer]) => [child, layer])), bottom = Math.max(-1, ...now.values()) + 1;
+  const stays = old.filter(([child]) => now.has(child)), gaps = new Map(), homes = new Map();
+  const lowest = (rows) => rows.reduce((most, [child]) => Math.max(most, now.get(child)), -1);
+  const highest = (rows) => rows.reduce((least, [child]) => Math.min(least, now.get(child)), bottom);
+  for (const layer of [...new Set(gone.map(([, layer]) => layer))].sort((a, b) => a - b)) {
+    let over = stays.filter(([, was]) => was < layer), under = stays.filter(([, was]) => was > layer);
+    // Where those that stay have changed places, the nearest ones count.
+    if (lowest(over) >= highest(under)) [over, under] = [nearest(over, layer), nearest(under, layer)];
+    const above = lowest(over), below = highest(under), gap = `${above}|${below}`;
+    gaps.has(gap) ? gaps.get(gap).push(layer) : gaps.set(gap, [layer]);
+    homes.set(layer, { above, span: below > above ? below - above : 1, inside: gaps.get(gap) });
+  }
+  const height = (layer) => { const { above, span, inside } = homes.get(layer); return above + (span * (inside.indexOf(layer) + 1)) / (inside.length + 1); };
+  return gone.map(([child, layer, column]) => [child, height(layer), column + 0.45]);
+}
+
+function nearest(rows, layer) {
+  const least = rows.reduce((best, [, was]) => Math.min(best, Math.abs(was - layer)), Infinity);
+  return rows.filter(([, was]) => Math.abs(was - layer) === least);
 }

@@ -18,3 +18,5 @@ const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, t
 const put = (host, ...children) => { host.replaceChildren(); fill(host, {}, children); };
 const byId = (id) => document.getElementById(id);
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : /(s|x|ch)$/.test(word) ? "es" : "s"}`;
+// A name of thousands of characters keeps its two ends.
+const middle = (text) => (text.length > 240 ? `${text.slice(0, 160)} … ${text.slice(-60)}` : text);

@@ -69,10 +69,19 @@ class GraphView {
     });
   }
 
+  // Whoever came with the keyboard stays on the box, although every picture is drawn anew.
+  follow(id) {
+    this.wanted = id ?? null;
+    this.refresh();
+  }
+
   show(scene, caption, colour) {
+    const held = this.svg.contains(document.activeElement) ? this.scene.boxes.find((b) => this.drawn.get(b) === document.activeElement) : null;
+    if (held) this.wanted = held.id;
     this.scene = scene;
     this.colour = colour;
-    this.caption.textContent = caption;
+    this.caption.textContent = scene.boxes.length ? caption : `${caption}: no nodes`;
+    this.figure.classList.toggle("bare", !scene.boxes.length);
     for (const group of [this.frames, this.wires, this.nodes]) group.replaceChildren();
     this.drawn.clear();
     this.refresh();
@@ -82,17 +91,20 @@ class GraphView {
     return [this.svg.clientWidth || 600, this.svg.clientHeight || 400];
   }
 
-  fit() {
+  fit(beside) {
     if (!this.scene) return;
-    const [w, h] = this.size();
-    const scale = Math.min(1.1, (w - 40) / this.scene.width, (h - 64) / this.scene.height);
-    const usable = Math.max(scale, 0.05);
+    const [w, h] = this.size(), widest = Math.max(this.scene.width, beside.width), highest = Math.max(this.scene.height, beside.height);
+    const usable = Math.max(0.05, Math.min(1.1, (w - 40) / widest, (h - 64) / highest));
     this.camera.set((w - this.scene.width * usable) / 2, 44, usable);
   }
 
-  centre(box) {
-    const [w, h] = this.size(), scale = Math.min(1.1, Math.max(0.6, this.camera.scale));
-    this.camera.set(w / 2 - (box.ax + box.w / 2) * scale, h / 2 - (box.ay + Math.min(box.h, h / scale) / 2) * scale, scale);
+  // All of some boxes, where they fit at a size that can be read; else their middle.
+  centre(boxes) {
+    const [w, h] = this.size(), left = Math.min(...boxes.map((b) => b.ax)), right = Math.max(...boxes.map((b) => b.ax + b.w));
+    const top = Math.min(...boxes.map((b) => b.ay)), bottom = Math.max(...boxes.map((b) => b.ay + Math.min(b.h, h)));
+    const fits = Math.min((w - 48) / (right - left), (h - 96) / (bottom - top));
+    const scale = Math.min(1.1, Math.max(0.55, Math.min(fits, Math.max(0.6, this.camera.scale))));
+    this.camera.set(w / 2 - ((left + right) / 2) * scale, h / 2 - ((top + bottom) / 2) * scale, scale);
   }
 
   refresh() {
@@ -124,14 +136,21 @@ class GraphView {
       behind.set(group, element);
     }
     this.drawWires(wanted, scale);
+    this.refocus();
     if (this.actions.drawn) this.actions.drawn(this);
+  }
+
+  refocus() {
+    if (this.wanted === null || this.wanted === undefined) return;
+    const box = this.scene.boxes.find((b) => b.id === this.wanted), element = box && this.drawn.get(box);
+    if (element) { element.focus({ preventScroll: true }); this.wanted = null; }
   }
 
   drawWires(wanted, scale) {
     const near = this.scene.edges.filter((e) => wanted.has(e.source) || wanted.has(e.target)).slice(0, scale < 0.1 ? 1500 : 4000);
     this.wires.replaceChildren(...near.map((edge) => {
       const touched = this.selected !== null && (edge.source.id === this.selected || edge.target.id === this.selected);
-      return s("path", { d: wire(edge.source, edge.target), class: `${edge.ghost ? "ghost" : ""} ${touched ? "touched" : ""}` });
+      return s("path", { d: wire(edge.source, edge.target, edge.lanes), class: `${edge.ghost ? "ghost" : ""} ${touched ? "touched" : ""}` });
     }));
   }
 
@@ -152,20 +171,24 @@ class GraphView {
     },
       s("rect", { width: box.w, height: box.h, rx: box.kind === "module" ? 10 : 6, style: tint ? `fill:${tint}` : null }),
       s("text", { x: open ? 14 : box.w / 2, y: open ? 20 : box.detail ? 17 : 19, class: `name ${open ? "" : "middle"}` },
-        `${box.kind === "module" ? (open ? "▾ " : "▸ ") : ""}${shorten(box.label, box.w / 7.4)}`),
-      !open && box.detail && s("text", { x: box.w / 2, y: box.kind === "module" ? 34 : 32, class: "detail middle" }, shorten(box.detail, box.w / 5.7)),
+        shorten(`${box.kind === "module" ? (open ? "▾ " : "▸ ") : ""}${box.label}`, box.w - 12, NAME)),
+      !open && box.detail && s("text", { x: box.w / 2, y: box.kind === "module" ? 34 : 32, class: "detail middle" }, shorten(box.detail, box.w - 12, DETAIL)),
     );
   }
 }
 
-const shorten = (text, most) => (text.length > most ? `${text.slice(0, Math.max(3, most - 1))}…` : text);
-
-// Downwards from the bottom to the top; what leads upwards, or to a box beside, goes around on the right.
-function wire(source, target) {
+// Downwards from the bottom to the top, along its lanes; what leads upwards, or to a box beside, goes around on the right.
+function wire(source, target, lanes) {
   const x1 = source.ax + source.w / 2, y1 = source.ay + source.h, x2 = target.ax + target.w / 2, y2 = target.ay;
   if (y2 > y1) {
-    const bend = Math.max(14, (y2 - y1) / 2.2);
-    return `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`;
+    let [x, y, path] = [x1, y1, `M${x1} ${y1}`];
+    for (const to of [...lanes, { x: x2, top: y2, bottom: y2 }]) {
+      if (to.top < y) continue;
+      const bend = Math.max(14, (to.top - y) / 2.2);
+      path += `C${x} ${y + bend} ${to.x} ${to.top - bend} ${to.x} ${to.top}${to.bottom > to.top ? `V${to.bottom}` : ""}`;
+      [x, y] = [to.x, to.bottom];
+    }
+    return path;
   }
   const right = source.ax + source.w, end = target.ax + target.w, from = source.ay + source.h / 2, to = target.ay + Math.min(target.h, 46) / 2;
   const out = Math.max(right, end) + 34;
@@ -174,6 +197,7 @@ function wire(source, target) {
 
 class Minimap {
   constructor(host, view) {
+    this.host = host;
     this.view = view;
     this.frame = s("rect", { class: "frame" });
     this.boxes = s("g", {});
@@ -191,6 +215,8 @@ class Minimap {
       this.svg.setAttribute("viewBox", `0 0 ${scene.width} ${scene.height}`);
       this.boxes.replaceChildren(...scene.boxes.slice(0, 1200).map((b) => s("rect", { x: b.ax, y: b.ay, width: b.w, height: b.h, class: `${b.kind} ${b.status} ${b.changes ? "touched" : ""}` })));
     }
+    // Where all is in view the map would only cover it.
+    this.host.hidden = x >= 0 && y >= 0 && x + scene.width * scale <= w && y + scene.height * scale <= h;
     for (const [name, value] of Object.entries({ x: -x / scale, y: -y / scale, width: w / scale, height: h / scale })) this.frame.setAttribute(name, value);
   }
 

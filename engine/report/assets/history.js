@@ -1,5 +1,9 @@
 // The run: points are rebuilt from the first one and what each pass changed.
 const SEPARATOR = "\u001f";
+const INSIDE = " / ";   // between the path of a graph and the attribute that holds another one
+const scoped = (value, graph) => (graph === "main" ? value : graph + SEPARATOR + value);
+const unscoped = (key) => key.split(SEPARATOR).at(-1);
+const around = (graph) => graph.slice(0, Math.max(0, graph.lastIndexOf(INSIDE)));
 const FIELDS = ["name", "op", "inputs", "outputs", "types", "attributes", "module", "source", "by", "replaces", "graph"];
 
 class Run {
@@ -54,14 +58,39 @@ class Run {
     return version === undefined ? null : this.version(version);
   }
 
-  // Where each value comes from, at a point.
+  // Where each value comes from, at a point. Two branches may use one name: inside other graphs it is said with theirs.
   makers(point) {
     const state = this.state(point);
     if (!state.makers) {
       state.makers = new Map();
-      for (const [uid, version] of state.nodes) for (const value of this.version(version).outputs) if (value) state.makers.set(value, uid);
+      for (const [uid, version] of state.nodes) for (const value of this.version(version).outputs) if (value) state.makers.set(scoped(value, this.version(version).graph), uid);
     }
     return state.makers;
+  }
+
+  // What a name means in a graph: the value of the innermost graph around it that has one of that name.
+  meant(value, graph, point) {
+    const makers = this.makers(point), { weights } = this.state(point);
+    for (let path = graph; path; path = around(path)) {
+      const key = scoped(value, path);
+      if (makers.has(key) || weights.has(key)) return key;
+    }
+    return Object.hasOwn(this.state(point).interface.inputs, value) ? value : scoped(value, graph);
+  }
+
+  source(value, graph, point) {
+    return value ? this.makers(point).get(this.meant(value, graph, point)) : undefined;
+  }
+
+  // The node whose attribute a graph is, or undefined.
+  holder(graph, point) {
+    const state = this.state(point);
+    if (!state.holders) {
+      state.holders = new Map();
+      for (const [uid, version] of state.nodes) state.holders.set(scoped(this.version(version).name, this.version(version).graph), uid);
+    }
+    const attribute = graph.slice(around(graph).length + INSIDE.length);
+    return around(graph) ? state.holders.get(scoped(attribute.slice(0, attribute.lastIndexOf(".")), around(graph))) : undefined;
   }
 
   // The box that each node and each box is in, at a point.
@@ -85,8 +114,8 @@ class Run {
   }
 
   // The last few are kept: opening a box asks for the same one, going back for one of the others.
-  arrangement(point, ghosts) {
-    const key = `${point}|${ghosts}`, found = this.arrangements.get(key) || new Arrangement(this, point, ghosts);
+  arrangement(point, ghosts, from, to) {
+    const key = [point, ghosts, from, to].join("|"), found = this.arrangements.get(key) || new Arrangement(this, point, ghosts, from, to);
     this.arrangements.delete(key);
     this.arrangements.set(key, found);
     if (this.arrangements.size > 6) this.arrangements.delete(this.arrangements.keys().next().value);
@@ -127,12 +156,21 @@ class Run {
     return null;
   }
 
+  // The pass that made a node; none made those that came with the model.
+  madeAt() {
+    if (!this.made) {
+      this.made = new Map();
+      this.data.points.forEach(({ came }, point) => { for (const [, uid] of came) if (!this.made.has(uid)) this.made.set(uid, this.passTo(point)); });
+    }
+    return this.made;
+  }
+
   // What an overlay shows, at a point: of every node, and of every box the sum (or the worst) inside.
   amounts(overlay, point) {
-    const found = new Map(), parents = this.parents(point), moved = new Map(this.passes.map((p) => [p.name, p.difference || 0]));
+    const found = new Map(), parents = this.parents(point), makers = this.madeAt();
     for (const [uid, version] of this.state(point).nodes) {
       const cost = (this.data.costs || {})[uid];
-      const amount = overlay === "difference" ? moved.get(this.version(version).by) || 0 : cost ? cost[overlay === "cost" ? 0 : 1] || 0 : 0;
+      const amount = overlay === "difference" ? (makers.get(uid) || {}).difference || 0 : cost ? cost[overlay === "cost" ? 0 : 1] || 0 : 0;
       if (!amount) continue;
       found.set(uid, amount);
       for (let box = parents.get(uid); box; box = parents.get(box)) found.set(box, overlay === "difference" ? Math.max(found.get(box) || 0, amount) : (found.get(box) || 0) + amount);
@@ -146,7 +184,7 @@ class Run {
     let last = null;
     for (let point = 0; point < this.count; point++) {
       const maker = this.makers(point).get(name), readers = this.readers(point).get(name) || [];
-      const held = this.state(point).weights.has(name) || name in this.state(point).interface.inputs;
+      const held = this.state(point).weights.has(name) || Object.hasOwn(this.state(point).interface.inputs, name);
       const there = maker !== undefined || held || readers.length > 0;
       const key = there ? `${maker}|${readers.join()}|${held}` : null;
       if (key === last) continue;
@@ -160,7 +198,11 @@ class Run {
     const state = this.state(point);
     if (!state.readers) {
       state.readers = new Map();
-      for (const [uid, version] of state.nodes) for (const value of new Set(this.version(version).inputs)) if (value) state.readers.set(value, [...(state.readers.get(value) || []), uid]);
+      for (const [uid, version] of state.nodes) for (const value of new Set(this.version(version).inputs)) {
+        if (!value) continue;
+        const key = this.meant(value, this.version(version).graph, point);
+        state.readers.set(key, [...(state.readers.get(key) || []), uid]);
+      }
     }
     return state.readers;
   }

@@ -164,3 +164,39 @@ def test_weights_are_described(tmp_path: Path, point: int) -> None:
     for step in data["points"][: point + 1]:
         numbers.update(step["weights"])
     assert data["weights"][numbers["w"]] == {"type": "float[1,4]", "elements": ["1", "2", "3", "4"]}
+
+
+def test_two_branches_may_use_one_name(tmp_path: Path) -> None:
+    """Values, weights and numbers of one name in two branches are not mistaken for each other."""
+    branch = "() => (float[4] {0}) <float k = {{{1}}}> {{ i = Identity(x) {0} = Mul(i, k) }}"
+    text = (
+        "g (float[4] x, bool c) => (float[4] y) { y = If (c) "
+        f"<then_branch = t {branch.format('a', '2.0')}, else_branch = e {branch.format('b', '3.0')}> }}"
+    )
+    data, _ = run(text, "eliminate-identity", tmp_path)
+    weights = {
+        key.split("\x1f")[0][-11:]: data["weights"][w] for key, w in data["points"][0]["weights"].items()
+    }
+    assert {key: row["elements"] for key, row in weights.items()} == {
+        "then_branch": ["2"],
+        "else_branch": ["3"],
+    }
+    outermost = {child: layer for child, layer, _ in data["layouts"][data["points"][0]["containers"][""]]}
+    branches = {str(child)[-11:]: layer for child, layer in outermost.items() if isinstance(child, str)}
+    (holder,) = (layer for child, layer in outermost.items() if isinstance(child, int))
+    assert branches == {"then_branch": 0, "else_branch": 0}, "neither reads the other"
+    assert holder == 1, "both lead to the If"
+
+
+def test_rewrites_inside_a_function_are_drawn(tmp_path: Path) -> None:
+    """Nodes of functions have names, too, by which a rewrite finds them."""
+    model = Model.from_text(
+        '<ir_version: 10, opset_import: ["" : 20, "my" : 1]>\n'
+        "g (float[4] x) => (float[4] y) { a = my.F(x) y = Neg(a) }\n"
+        '<domain: "my", opset_import: ["" : 20]> F (p) => (r) { h = Identity(p) r = Tanh(h) }'
+    )
+    assert len({n.name for n in model.nodes() if n.name}) == 4
+    Pipeline.parse("eliminate-identity").run(model, observers=[DumpDiffs(tmp_path / "d")])
+    (row,) = unpack((tmp_path / "d" / "report.html").read_text())["passes"]
+    (rewrite,) = row["rewrites"]
+    assert [n["op"] for n in rewrite["before"]["nodes"]] == ["Identity"]

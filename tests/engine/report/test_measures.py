@@ -33,6 +33,26 @@ def test_costs_at_typical_sizes() -> None:
     assert made == size * 3 * 4
 
 
+def test_what_is_counted_while_running_counts_as_all() -> None:
+    weight = ",".join(["1.0"] * 12)
+    model = Model.from_text(
+        f"{HEADER}g (float[N,4] x, bool[N] some) => (float[M,3] y) <float[4,3] w = {{{weight}}}, "
+        "int64[1] line = {-1}> { n = NonZero(some) i = Reshape(n, line) r = Gather(x, i) y = MatMul(r, w) }"
+    )
+    model = Pipeline.parse("infer-shapes").run(model).model
+    sizes, found = measures(model)
+    product = next(n.name for n in model.graph if n.op_type == "MatMul")
+    assert found[str(product)] == (2 * sizes["N"] * 4 * 3, sizes["N"] * 3 * 4)
+
+
+def test_strings_have_no_size() -> None:
+    text = (
+        f"{HEADER}g (string[N] x) => (string[N] y, float[N] z) {{ y = Identity(x)  z = Cast <to = 1> (x) }}"
+    )
+    _, found = measures(Model.from_text(text))
+    assert sorted(made for _, made in found.values())[0] == 0
+
+
 def test_near_misses_name_both_ends() -> None:
     model = Model.from_text(NEARLY)
     rows = near_misses(model, Pipeline.parse("fuse-gelu,remove-unused").passes())
