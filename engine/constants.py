@@ -9,10 +9,26 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import has_references, is_op
 
-__all__ = ["constant", "is_constant", "is_variable", "scalar"]
+__all__ = ["constant", "is_constant", "is_variable", "scalar", "tensor_of"]
 
 Array = npt.NDArray[Any]
+
+
+def tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
+    """The content of an initializer or of a Constant node, whoever may feed or train it; else None."""
+    node = value.producer()
+    if node is not None and has_references(node):
+        return None  # a function's attribute: what it holds, each call says
+    if node is not None and is_op(node, "Constant"):
+        # onnx_ir takes text for ASCII.
+        if "value_string" in node.attributes:
+            return ir.StringTensor([node.attributes["value_string"].as_string().encode()], shape=ir.Shape(()))
+        if "value_strings" in node.attributes:
+            texts = [text.encode() for text in node.attributes["value_strings"].as_strings()]
+            return ir.StringTensor(texts, shape=ir.Shape((len(texts),)))
+    return ir.convenience.get_const_tensor(value, propagate_shape_type=False)
 
 
 def is_constant(model: Model, value: ir.Value | None) -> bool:
@@ -21,11 +37,7 @@ def is_constant(model: Model, value: ir.Value | None) -> bool:
         return False
     producer = value.producer()
     if producer is not None:
-        return (
-            producer.op_type == "Constant"
-            and producer.domain in ("", "ai.onnx")
-            and bool(producer.attributes)
-        )
+        return is_op(producer, "Constant") and bool(producer.attributes) and not has_references(producer)
     if not value.is_initializer() or (value.is_graph_input() and model.ir.ir_version >= 4):
         # Before IR 4 every initializer had to be listed as an input too, and nobody could feed it.
         return False
@@ -50,7 +62,7 @@ def constant(model: Model, value: ir.Value | None, *, at_most: int | None = 1 <<
     """
     if value is None or not is_constant(model, value):
         return None
-    tensor = ir.convenience.get_const_tensor(value, propagate_shape_type=False)
+    tensor = tensor_of(value)
     if tensor is None or tensor.dtype == ir.DataType.STRING:
         return None
     return tensor.numpy() if at_most is None or tensor.size <= at_most else None

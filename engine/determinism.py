@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.constants import tensor_of
 from fuseline.engine.model import Model
 from fuseline.engine.operators import Operator, Trait, record
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["deterministic"]
 
@@ -23,6 +25,7 @@ def deterministic(model: Model) -> Model:
     if not any(_is_random(node) for node in model.nodes()):
         return model
     copy = model.clone()
+    rewriter = Rewriter(copy, "deterministic")
     for node in list(copy.nodes()):
         operator = record(node)
         if operator is None or not _is_random(node):
@@ -30,7 +33,7 @@ def deterministic(model: Model) -> Model:
         if operator.ratio is None:
             _fix_seed(node, operator, copy.opset(operator.domain))
         elif operator.form(copy.opset(operator.domain)).get("ratio", operator.ratio) is not None:
-            _zero_ratio(node, operator.ratio)
+            _zero_ratio(rewriter, node, operator.ratio)
     return copy
 
 
@@ -45,23 +48,21 @@ def _fix_seed(node: ir.Node, operator: Operator, opset: int) -> None:
         node.attributes.add(ir.AttrFloat32("seed", _SEED))
 
 
-def _zero_ratio(node: ir.Node, index: int) -> None:
+def _zero_ratio(rewriter: Rewriter, node: ir.Node, index: int) -> None:
     given = node.inputs[index] if index < len(node.inputs) else None
     dtype = given.dtype if given is not None and given.dtype is not None else ir.DataType.FLOAT
     shape = _shape(given) if given is not None else ()
-    zeros = ir.tensor(np.zeros(shape, dtype.numpy()))
-    constant = ir.node("Constant", [], attributes={"value": zeros}, name=f"{node.name}/no-dropout")
-    constant.outputs[0].name = f"{node.name}/no-dropout"
-    assert node.graph is not None
-    node.graph.insert_before(node, constant)
+    op = rewriter.builder(node)
+    zeros = op.constant(np.zeros(shape, dtype.numpy()), "no-dropout")
+    rewriter.insert(node, op.nodes)
     if index >= len(node.inputs):
         node.resize_inputs(index + 1)
-    node.replace_input_with(index, constant.outputs[0])
+    node.replace_input_with(index, zeros)
 
 
 def _shape(ratio: ir.Value) -> tuple[int, ...]:
     """The ratio's own shape: some operators take a scalar, some a vector of one."""
-    content = ir.convenience.get_const_tensor(ratio, propagate_shape_type=False)
+    content = tensor_of(ratio)
     if content is not None:
         return tuple(content.numpy().shape)
     shape = ratio.shape

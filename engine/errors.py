@@ -52,7 +52,7 @@ def root_cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str | None:
     """A hint naming the closest known words, or None."""
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(repr(c) for c in close)}?" if close else None

@@ -50,6 +50,10 @@ class Interface:
     dynamic_axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    #: What the sizes of a batch have to be for the graph to be the model, such as "batch <= 8".
+    conditions: tuple[str, ...] = ()
+    #: Numbers among the results that depend on the batch: Python's own, so that no graph gives them.
+    numbers: tuple[str, ...] = ()
     #: Parameters are fed at every run, so that not even a frozen one may be baked in.
     fed: bool = False
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -17,12 +19,23 @@ from google.protobuf.message import DecodeError
 from fuseline.engine.collector import collector_paused
 from fuseline.engine.content import check_content
 from fuseline.engine.errors import ModelError, PipelineError, root_cause
-from fuseline.engine.sparse import make_dense
+from fuseline.engine.outputs import refuse_special_file
+from fuseline.engine.returned import declare_returned
+from fuseline.engine.sparse import every_graph, make_dense
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
 
-__all__ = ["atomic_write", "load", "read_text", "save", "serialize", "weight_bytes"]
+__all__ = [
+    "atomic_write",
+    "give_back_pages",
+    "load",
+    "read_text",
+    "save",
+    "serialize",
+    "weight_bytes",
+    "write_text",
+]
 
 # Protobuf refuses messages of 2 GiB; leave room for the graph itself.
 INLINE_LIMIT = 1 << 30
@@ -63,8 +76,9 @@ def _parse(path: Path) -> ir.Model:
         ) from error
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(f"{path} parses, but holds no ONNX graph with an opset")
+    _check_external_places(proto, path)
     try:
-        ir_model = ir.from_proto(make_dense(proto))
+        ir_model = ir.from_proto(declare_returned(make_dense(proto)))
     except ModelError as error:
         raise ModelError(f"{path}: {error.message}") from error
     except Exception as error:  # onnx_ir raises many types for broken graphs
@@ -87,6 +101,19 @@ def read_text(path: Path, what: str) -> str:
         ) from error
 
 
+def _check_external_places(proto: onnx.ModelProto, path: Path) -> None:
+    """Offsets and lengths are texts in a file, and may be any."""
+    for graph in every_graph(proto):
+        for tensor in graph.initializer if isinstance(graph, onnx.GraphProto) else ():
+            for entry in tensor.external_data:
+                if entry.key in ("offset", "length") and not re.fullmatch("[0-9]+", entry.value):
+                    raise ModelError(
+                        f"{path}: the {entry.key} of weight {tensor.name!r} is {entry.value!r}, "
+                        "no number of bytes",
+                        hint="export or download it again",
+                    )
+
+
 def _check_external_files(tensors: list[ir.ExternalTensor], path: Path) -> None:
     folder = path.parent.resolve()
     checked: set[str] = set()
@@ -104,7 +131,13 @@ def _check_external_files(tensors: list[ir.ExternalTensor], path: Path) -> None:
                 hint=f"put it beside {path.name}",
             )
         checked.add(location)
-        end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+        if tensor.length is not None and tensor.length != tensor.nbytes:
+            raise ModelError(
+                f"{path}: weight {tensor.name!r} takes {tensor.nbytes:,} bytes, and the model says that "
+                f"{location!r} holds {tensor.length:,} of it",
+                hint="export or download it again",
+            )
+        end = (tensor.offset or 0) + tensor.nbytes
         if end > target.stat().st_size:
             raise ModelError(
                 f"{path}: weight {tensor.name!r} ends at byte {end:,} of {location!r}, "
@@ -178,21 +211,36 @@ def _save_external(ir_model: ir.Model, path: Path) -> None:
         )
         with atomic_write(path) as temporary:
             temporary.write_bytes(_file_bytes(ir_model))
-    except BaseException:
+    except BaseException as error:
         data.unlink(missing_ok=True)
+        _say_which(error, data)
         raise
     for stale in replaced - {data}:
         stale.unlink(missing_ok=True)
 
 
+def give_back_pages(ir_model: ir.Model) -> None:
+    """Take the pages of external weights that were read out of memory; who needs them reads them again."""
+    for graph in ir_model.graphs():
+        for value in graph.initializers.values():
+            pages = getattr(value.const_value, "raw", None)
+            if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+                pages.madvise(mmap.MADV_DONTNEED)
+
+
 def _data_files(path: Path) -> set[Path]:
-    """The data files that belong to the model at `path` by our naming, and so may be replaced with it."""
-    return {f for f in path.parent.glob(f"{path.name}*.data") if f.is_file()}
+    """The data files that belong to the model at `path` by our naming, and so may be replaced with it.
+
+    The whole name decides: `m.onnx.bak.data` belongs to `m.onnx.bak`.
+    """
+    ours = re.compile(re.escape(path.name) + r"(\.[0-9a-f]{8})?\.data")
+    return {f for f in path.parent.iterdir() if ours.fullmatch(f.name) and f.is_file()}
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when all went well."""
+    refuse_special_file(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -200,6 +248,19 @@ def atomic_write(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.chmod(0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        _say_which(error, path)
         raise
+
+
+def _say_which(error: BaseException, path: Path) -> None:
+    """Of a file that cannot be opened the system says which one it is, of one that cannot be filled not."""
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """The whole text or nothing."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

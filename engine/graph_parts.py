@@ -16,19 +16,25 @@ def nodes_of_module(snapshot: Snapshot, module: str) -> list[NodeInfo]:
     chosen = [n for n in nodes if n.module is not None and _inside(n.module, module)]
     if not chosen:
         known = sorted({n.module for n in nodes if n.module})
+        outermost = ", ".join(sorted({name.partition(".")[0] for name in known}))
         raise ModelError(
             f"no node comes from the module {module!r}",
-            hint=did_you_mean(module, known) or "a model that torch did not export has no modules",
+            hint=did_you_mean(module, known)
+            or (f"the outermost are {outermost}" if known else "it has none: torch did not export it"),
         )
     return chosen
 
 
 def nodes_around(snapshot: Snapshot, name: str, hops: int) -> list[NodeInfo]:
-    """The nodes at most so many edges away from a node or value, also into subgraphs and out of them."""
+    """The nodes at most so many edges away from a node or value, also into subgraphs and out of them.
+
+    An edge leads from a node to one that reads it: two that read the same weight are no neighbours.
+    """
     nodes = _nodes(snapshot)
-    wiring: nx.Graph[int | str] = nx.Graph()
+    makers = {value: index for index, node in enumerate(nodes) for value in node.outputs if value}
+    wiring: nx.Graph[int] = nx.Graph()
     for index, node in enumerate(nodes):
-        wiring.add_edges_from((index, value) for value in (*node.inputs, *node.outputs) if value)
+        wiring.add_edges_from((makers[value], index) for value in node.inputs if value in makers)
     starts = [i for i, n in enumerate(nodes) if n.name == name or name in n.outputs or name in n.inputs]
     if not name or not starts:
         raise ModelError(
@@ -36,7 +42,7 @@ def nodes_around(snapshot: Snapshot, name: str, hops: int) -> list[NodeInfo]:
             hint=did_you_mean(name, [*(n.name for n in nodes), *(o for n in nodes for o in n.outputs)]),
         )
     wiring.add_nodes_from(starts)  # a node may have neither inputs nor outputs that are named
-    distances = nx.multi_source_dijkstra_path_length(wiring, set(starts), cutoff=2 * hops)
+    distances = nx.multi_source_dijkstra_path_length(wiring, set(starts), cutoff=hops)
     return [node for i, node in enumerate(nodes) if i in distances]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from fuseline.engine.diff.content import content_hash
+from fuseline.engine.diff.content import content_hash, is_tensor
 from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo, Reference, Snapshot
 from fuseline.engine.model import Model
 
@@ -25,6 +25,7 @@ __all__ = [
     "node_text",
     "nodes_text",
     "operand_text",
+    "printable",
     "scalars",
     "tensor_text",
     "type_suffix",
@@ -40,13 +41,20 @@ def graph_text(model: Model | Snapshot) -> str:
     lines = [f"opsets {opsets}", *_graph_lines(snapshot.graph, "graph")]
     for name in sorted(snapshot.functions):
         lines.extend(["", *_graph_lines(snapshot.functions[name], "")])
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(printable, lines)) + "\n"
 
 
 def nodes_text(snapshot: Snapshot, nodes: Sequence[NodeInfo]) -> str:
     """Some nodes of a model, one line each."""
     numbers = scalars(*snapshot.graphs())
-    return "".join(f"{node_text(node, numbers)}\n" for node in nodes)
+    return "".join(f"{printable(node_text(node, numbers))}\n" for node in nodes)
+
+
+def printable(line: str) -> str:
+    """One line in any terminal: what no font draws, the end of a line among it, is written out."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _snapshot(model: Model | Snapshot) -> Snapshot:
@@ -81,7 +89,7 @@ def scalars(*graphs: GraphInfo) -> dict[str, str]:
 def _scalar_text(held: Any) -> str | None:
     if isinstance(held, (int, float)):
         return attribute_text(held)
-    if not isinstance(held, ir.TensorProtocol) or held.size != 1 or held.dtype == ir.DataType.STRING:
+    if not is_tensor(held) or held.size != 1 or held.dtype == ir.DataType.STRING:
         return None
     element = np.asarray(held.numpy()).reshape(-1).tolist()[0]
     return attribute_text(float(element) if isinstance(element, float) else element)
@@ -121,7 +129,7 @@ def attribute_text(value: Any) -> str:
         return repr(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(attribute_text(v) for v in value)}]"
-    if isinstance(value, ir.TensorProtocol):
+    if is_tensor(value):
         return tensor_text(value)
     return str(value)
 

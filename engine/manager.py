@@ -153,7 +153,7 @@ class PassManager:
 
     def _run_pass(self, step: Step) -> PassRecord:
         nodes = self._records[-1].nodes_after if self._records else _count(self._model)
-        record = PassRecord(step, nodes_before=nodes)
+        record = PassRecord(step, nodes_before=nodes, nodes_after=nodes)
         self._records.append(record)
         backup = self._model.clone() if self.revert_failing else None
         backup_fingerprint = self._fingerprint
@@ -192,7 +192,7 @@ class PassManager:
             place = raised_at(error)
             error.add_note(f"in pass {step.index} {step.name!r}{f', at {place}' if place else ''}")
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = raised_at(error)
             raise PassError(
                 f"pass {step.name!r} (step {step.index}) crashed{f' at {place}' if place else ''}: "

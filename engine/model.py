@@ -15,10 +15,11 @@ from fuseline.engine.collector import collector_paused
 from fuseline.engine.errors import ModelError
 from fuseline.engine.facts import Facts
 from fuseline.engine.initializers import add_initializer, set_content
-from fuseline.engine.parameter_steps import Reshape, Transpose
+from fuseline.engine.parameter_steps import Reshape, Step, Transpose, check_inverse
 from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.plurals import counted
 from fuseline.engine.properties import Property
+from fuseline.engine.returned import declare_returned
 from fuseline.engine.shapes.placeholders import forget_placeholders
 from fuseline.engine.sparse import make_dense
 
@@ -56,7 +57,7 @@ class Model:
     @classmethod
     def from_proto(cls, proto: onnx.ModelProto) -> Model:
         with collector_paused():
-            return cls.from_ir(ir.from_proto(make_dense(proto)))
+            return cls.from_ir(ir.from_proto(declare_returned(make_dense(proto))))
 
     @classmethod
     def from_ir(cls, ir_model: ir.Model) -> Model:
@@ -179,6 +180,14 @@ class Model:
 
     # -- what passes do to weights, together with the map
 
+    def transform_parameter(self, value: ir.Value, step: Step) -> None:
+        """Send an initializer through a step, which may be of one's own, and record it."""
+        content = _content(value)
+        made = np.asarray(step.apply(content))
+        check_inverse(step, content, made)
+        set_content(value, made)
+        self.parameters.transform(_name(value), step)
+
     def transpose_parameter(self, value: ir.Value, perm: tuple[int, ...]) -> None:
         """Transpose an initializer in place and record it."""
         step = Transpose(perm)
@@ -204,7 +213,7 @@ class Model:
         """Give every node and value a unique name, since diffs, provenance and reports refer to them."""
         from fuseline.engine.naming import name_everything
 
-        name_everything(self.ir)
+        name_everything(self.graphs())
 
 
 def _nested(graph: ir.Graph) -> Iterator[ir.Graph]:

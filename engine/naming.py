@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
 
 __all__ = ["fresh_name", "name_everything"]
 
 
-def name_everything(model: ir.Model) -> None:
+def name_everything(graphs: Iterable[ir.Graph]) -> None:
     """Name what has no name; rename nodes that share one. Names of values are kept: they are references."""
     taken_nodes: set[str] = set()
     taken_values: set[str] = set()
-    graphs = list(model.graphs())
+    graphs = list(graphs)
     for graph in graphs:
         taken_values.update(v.name for v in (*graph.inputs, *graph.initializers.values()) if v.name)
         for node in graph:

@@ -41,19 +41,27 @@ def is_standard(node: ir.Node) -> bool:
 
 
 def is_op(node: ir.Node | None, *op_types: str) -> bool:
-    """Whether the node is one of these standard operators."""
-    return node is not None and node.op_type in op_types and node.domain in STANDARD_DOMAINS
+    """Whether the node is one of these standard operators, and all its attributes are its own.
+
+    In a function an attribute may be the function's: what it is then, each call says.
+    """
+    return (
+        node is not None
+        and node.op_type in op_types
+        and node.domain in STANDARD_DOMAINS
+        and not has_references(node)
+    )
 
 
 def nodes_of(model: Model, *op_types: str) -> Iterator[ir.Node]:
-    """Every node of these standard operators, in any graph; the graphs may be changed meanwhile."""
+    """Every node that `is_op` one of these, in any graph; the graphs may be changed meanwhile."""
     for root in (model.graph, *(f.graph for f in model.ir.functions.values())):
         yield from _nodes_in(root, op_types)
 
 
 def _nodes_in(graph: ir.Graph, op_types: tuple[str, ...]) -> Iterator[ir.Node]:
     for node in graph:
-        if node._op_type in op_types and node._domain in STANDARD_DOMAINS:
+        if node._op_type in op_types and is_op(node, node._op_type):
             yield node
         for attribute in node._attributes.data.values():
             if attribute._value.__class__ is ir.Graph:

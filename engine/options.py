@@ -13,7 +13,7 @@ from fuseline.engine.errors import PipelineError, did_you_mean
 
 _PLAIN = re.compile(r"[\w.+\-/:*]+", re.ASCII)
 
-__all__ = ["bind", "changed", "field_types", "kebab", "render"]
+__all__ = ["bind", "changed", "field_types", "fits", "is_readable", "kebab", "render"]
 
 
 def kebab(name: str) -> str:
@@ -41,6 +41,8 @@ def bind(owner: type[Any], label: str, given: dict[str, Any]) -> dict[str, Any]:
             hint = did_you_mean(key, map(kebab, types_))
             options = ", ".join(map(kebab, types_))
             hint = hint or (f"its options are {options}" if options else "it takes no options")
+            if name in vars(owner):
+                hint = f"an option is annotated: `{name}: int = …`"
             raise PipelineError(f"{label!r} has no option {key!r}", hint=hint)
         try:
             bound[name] = _convert(value, types_[name])
@@ -85,13 +87,11 @@ def _convert(value: Any, type_: Any) -> Any:
             raise ValueError(value)
         return choice
     if origin is tuple:
-        items = value.split("+") if isinstance(value, str) else list(value)
+        if not isinstance(value, str | list | tuple):
+            raise ValueError(value)
+        items = value.split("+") if isinstance(value, str) else value
         return tuple(_convert(v, typing.get_args(type_)[0]) for v in items if v != "")
-    if type_ is bool:
-        return _convert_bool(value)
-    if type_ is int and isinstance(value, (float, bool)):
-        raise ValueError(value)
-    return type_(value)
+    return _convert_bool(value) if type_ is bool else _convert_plain(value, type_)
 
 
 def _convert_union(value: Any, choices: tuple[Any, ...]) -> Any:
@@ -117,8 +117,51 @@ def _convert_bool(value: Any) -> bool:
     raise ValueError(value)
 
 
+def _convert_plain(value: Any, type_: Any) -> Any:
+    # YAML reads `on` and `no` as booleans, and would have any list or mapping become its own text.
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(value)
+    if type_ is int and isinstance(value, float):
+        raise ValueError(value)
+    made = type_(value)
+    if made != made:  # nothing is less or more than what is no number
+        raise ValueError(value)
+    return made
+
+
+def is_readable(type_: Any) -> bool:
+    """Whether texts can be read as this type."""
+    origin, choices = typing.get_origin(type_), typing.get_args(type_)
+    if origin in (typing.Union, types.UnionType):
+        return all(c is type(None) or is_readable(c) for c in choices)
+    if origin is tuple:
+        return len(choices) == 2 and choices[1] is Ellipsis and is_readable(choices[0])
+    return origin is typing.Literal or type_ in _PLAIN_TYPES
+
+
+def fits(value: Any, type_: Any) -> bool:
+    """Whether a default is of the type that its field declares."""
+    origin, choices = typing.get_origin(type_), typing.get_args(type_)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, choice) for choice in choices)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(v, choices[0]) for v in value)
+    if origin is typing.Literal:
+        return any(type(value) is type(c) and value == c for c in choices)
+    if type_ in (int, float):
+        return isinstance(value, int | type_) and not isinstance(value, bool)
+    return isinstance(value, type_)
+
+
+_PLAIN_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
 def _describe(type_: Any) -> str:
-    if typing.get_origin(type_) is typing.Literal:
-        return "one of " + ", ".join(repr(c) for c in typing.get_args(type_))
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return names.get(type_, str(type_).replace("typing.", ""))
+    origin, choices = typing.get_origin(type_), typing.get_args(type_)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(repr(c) for c in choices)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("none" if c is type(None) else _describe(c) for c in choices)
+    if origin is tuple:
+        return f"a list, each {_describe(choices[0])}"
+    return _PLAIN_TYPES.get(type_, str(type_))

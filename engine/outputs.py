@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fuseline.engine.errors import FuselineError
 
-__all__ = ["check_output_file", "check_output_folder"]
+__all__ = ["check_output_file", "check_output_folder", "refuse_special_file"]
 
 
 def check_output_file(path: str | Path) -> Path:
@@ -15,8 +15,15 @@ def check_output_file(path: str | Path) -> Path:
     path = Path(path)
     if path.is_dir():
         raise FuselineError(f"the output {path} is a folder", hint="name a file in it")
+    refuse_special_file(path)
     _try_writing(path.parent, path)
     return path
+
+
+def refuse_special_file(path: Path) -> None:
+    """Raise a FuselineError for a device, a pipe or a socket, which the rename at the end would replace."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise FuselineError(f"the output {path} is a device or a pipe, no file", hint="name a file")
 
 
 def check_output_folder(path: str | Path) -> Path:

@@ -7,14 +7,24 @@ A step is a frozen dataclass that serves numpy arrays and torch tensors alike: i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from fuseline.engine.errors import ModelError, did_you_mean
 
-__all__ = ["Cast", "Operations", "Reshape", "Slice", "Step", "Transpose", "concatenate", "operations_of"]
+__all__ = [
+    "Cast",
+    "Operations",
+    "Reshape",
+    "Slice",
+    "Step",
+    "Transpose",
+    "check_inverse",
+    "concatenate",
+    "operations_of",
+]
 
 
 class Operations(Protocol):
@@ -45,13 +55,23 @@ class Step:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        label = f"the step {cls.__module__}.{cls.__qualname__}"
+        if not isinstance(getattr(cls, "kind", None), str):
+            raise ModelError(f"{label} has no kind", hint='set the class attribute `kind`: kind = "negate"')
+        if "step" in cls.__annotations__:
+            raise ModelError(f"{label} has a field 'step', under which files keep its kind")
+        unwritten = next((n for n in ("apply", "invert") if getattr(cls, n) is getattr(Step, n)), None)
+        if unwritten is not None:
+            raise ModelError(f"{label} has no method {unwritten!r}")
         known = Step._kinds.get(cls.kind)
-        if known is not None and known.__qualname__ != cls.__qualname__:
-            raise ModelError(
-                f"two steps are called {cls.kind!r}: {known.__module__}.{known.__qualname__} and "
-                f"{cls.__module__}.{cls.__qualname__}"
-            )
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ModelError(f"{label} is called {cls.kind!r}, as {known.__module__}.{known.__qualname__} is")
         Step._kinds[cls.kind] = cls
+
+    @staticmethod
+    def known() -> tuple[str, ...]:
+        """The kinds that are defined."""
+        return tuple(Step._kinds)
 
     def apply(self, array: Any) -> Any:
         """From the original towards the graph."""
@@ -150,6 +170,23 @@ class Cast(Step):
         return operations_of(array).cast(array, self.before)
 
     gradient = invert
+
+
+def check_inverse(step: Step, content: Any, made: Any) -> None:
+    """Refuse a step that does not lead back: the trained weights would be saved as something else.
+
+    It may lose digits, as a cast does; what went there and back once goes there unchanged.
+    """
+    label = f"the step {step.kind!r} on an array of {content.dtype}{list(content.shape)}"
+    if not is_dataclass(step) or not type(step).__dataclass_params__.frozen:
+        raise ModelError(f"{label} is no frozen dataclass, so that no file can keep it")
+    back = step.invert(made)
+    if (back.shape, back.dtype) != (content.shape, content.dtype):
+        raise ModelError(f"{label} leads back to one of {back.dtype}{list(back.shape)}")
+    again = step.apply(back)
+    wide = again.astype(np.float64), made.astype(np.float64)
+    if not np.allclose(*wide, rtol=1e-3, atol=1e-3 * float(np.abs(wide[1]).max(initial=0)), equal_nan=True):
+        raise ModelError(f"{label} does not lead back: `invert` must undo `apply`")
 
 
 def concatenate(arrays: Sequence[Any], axis: int) -> Any:

@@ -44,6 +44,11 @@ class Pass:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            raise PassError(
+                f"the pass {cls.__qualname__} has an __init__ of its own",
+                hint="its annotated fields are its options, which __post_init__ may check",
+            )
         written = vars(cls).get("__doc__")
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         # What dataclass writes in its place, a signature, says nothing of before and after.
@@ -52,6 +57,11 @@ class Pass:
     def run(self, model: Model, rewriter: Rewriter) -> int:
         """Transform `model` in place and return the number of changes (usually `rewriter.changes`)."""
         raise NotImplementedError
+
+    @classmethod
+    def unwritten(cls) -> str | None:
+        """The method that a pass must have and this one has not; None if nothing is missing."""
+        return "run" if cls.run is Pass.run else None
 
     @classmethod
     def summary(cls) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from fuseline.engine import options, pipeline_text
-from fuseline.engine.errors import PipelineError, did_you_mean
-from fuseline.engine.files import read_text
+from fuseline.engine.authoring import raised_at
+from fuseline.engine.errors import FuselineError, PipelineError, did_you_mean
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline_order import check_order
 from fuseline.engine.pipeline_text import Element
 from fuseline.engine.registry import registry
+from fuseline.engine.settings import Entries, parse_yaml, read_yaml
 
 if TYPE_CHECKING:
     from fuseline.engine.manager import Result
@@ -34,6 +37,10 @@ class Repeat:
     stages: tuple[Stage, ...]
     until: Literal["unchanged", "count"] = "unchanged"
     at_most: int = 10
+
+    def __post_init__(self) -> None:
+        if self.at_most < 1:
+            raise PipelineError(f"'repeat' with at-most={self.at_most} would run nothing")
 
     def __str__(self) -> str:
         given = {"until": self.until, "at-most": self.at_most}
@@ -77,20 +84,18 @@ class Pipeline:
     def from_yaml(cls, source: str | Path) -> Pipeline:
         """Read YAML: a path, or the text itself."""
         label = str(source) if isinstance(source, Path) else "pipeline"
-        text = read_text(source, "pipeline file") if isinstance(source, Path) else source
-        try:
-            data = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise PipelineError(f"{label} is not valid YAML: {error}") from error
+        data = read_yaml(source, "pipeline file") if isinstance(source, Path) else parse_yaml(source, label)
         if not isinstance(data, dict) or not isinstance(data.get("passes"), list):
             raise PipelineError(f"{label} must be a mapping with a list under 'passes'")
         unknown = set(data) - _YAML_KEYS
         if unknown:
             word = sorted(map(str, unknown))[0]
             raise PipelineError(f"{label} has the unknown key {word!r}", hint=did_you_mean(word, _YAML_KEYS))
-        elements = [_yaml_element(entry, label) for entry in data["passes"]]
+        if not data["passes"]:
+            raise PipelineError(f"{label} has no passes")
+        elements = _yaml_elements(data["passes"], label)
         expected = data.get("expect") or {}
-        if not isinstance(expected, dict) or not all(isinstance(n, int) for n in expected.values()):
+        if not isinstance(expected, dict) or not all(_is_count(n) for n in expected.values()):
             raise PipelineError(f"{label}: 'expect' must map operators to counts")
         return cls(
             _stages(elements),
@@ -161,43 +166,85 @@ def ready_pipelines() -> dict[str, Path]:
 def _stages(elements: Sequence[Element]) -> tuple[Stage, ...]:
     stages: list[Stage] = []
     for element in elements:
-        stages.extend(_resolve(element))
+        inner = None if element.children is None else _stages(element.children)
+        with _at(element.place):
+            stages.extend(_resolve(element, inner))
     return tuple(stages)
 
 
-def _resolve(element: Element) -> tuple[Stage, ...]:
-    if element.name == "repeat":
-        if not element.children:
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    try:
+        yield
+    except FuselineError as error:
+        if not place:
+            raise
+        raise PipelineError(f"{place}: {error.message}", hint=error.hint) from error
+
+
+def _resolve(element: Element, inner: tuple[Stage, ...] | None) -> tuple[Stage, ...]:
+    name = element.name
+    if name == "repeat":
+        if not inner:
             raise PipelineError("'repeat' needs passes in parentheses: repeat{at-most=10}(a,b)")
-        return (Repeat(_stages(element.children), **options.bind(_RepeatOptions, "repeat", element.options)),)
-    if element.children is not None:
-        raise PipelineError(f"{element.name!r} cannot hold other passes; only 'repeat' can")
-    if element.name not in registry:
+        return (Repeat(inner, **options.bind(_RepeatOptions, name, element.options)),)
+    if inner is not None:
+        raise PipelineError(f"{name!r} cannot hold other passes; only 'repeat' can")
+    if name not in registry:
         ready = ready_pipelines()
-        if element.name in ready and not element.options:
-            return Pipeline.from_yaml(ready[element.name]).stages
-    pass_type = registry[element.name]
-    return (pass_type(**options.bind(pass_type, element.name, element.options)),)
+        if name in ready and element.options:
+            raise PipelineError(f"{name!r} is a ready pipeline, and takes no options")
+        if name in ready:
+            return Pipeline.from_yaml(ready[name]).stages
+    pass_type = registry[name]
+    given = options.bind(pass_type, name, element.options)
+    try:
+        return (pass_type(**given),)
+    except FuselineError:
+        raise
+    except (Exception, SystemExit) as error:  # a pass may check its options itself
+        place = raised_at(error)
+        where = f", at {place}" if place else ""
+        raise PipelineError(
+            f"{name!r} refuses its options{where}: {type(error).__name__}: {error}"
+        ) from error
 
 
-def _yaml_element(entry: Any, label: str) -> Element:
+def _yaml_elements(entries: Sequence[Any], label: str) -> list[Element]:
+    lines = entries.lines if isinstance(entries, Entries) else ()
+    places = [f"{label}:{line}" for line in lines]
+    return [_yaml_element(entry, place, label) for entry, place in zip(entries, places, strict=True)]
+
+
+def _yaml_element(entry: Any, place: str, label: str) -> Element:
     if isinstance(entry, str):
-        return Element(entry)
-    if isinstance(entry, dict) and "repeat" in entry:
+        if re.search(r"[\s,{}()]", entry):
+            raise PipelineError(
+                f"{place}: {entry!r} is no name of a pass",
+                hint="one name an entry; options are written `name: {option: value}`",
+            )
+        return Element(entry, place=place)
+    if isinstance(entry, dict) and "repeat" in entry and set(entry) <= {"repeat", "passes"}:
         given, inner = entry["repeat"] or {}, entry.get("passes") or []
-        if not isinstance(given, dict) or not isinstance(inner, list):
-            raise PipelineError(f"{label}: 'repeat' takes options and a list under 'passes', not {entry!r}")
-        return Element(
-            "repeat", {str(k): v for k, v in given.items()}, [_yaml_element(e, label) for e in inner]
-        )
+        if not isinstance(given, dict) or not isinstance(inner, list) or not inner:
+            raise PipelineError(
+                f"{place}: 'repeat' takes options, and beside it a list under 'passes', not {entry!r}",
+                hint="- repeat: {at-most: 10}\n    passes: [a, b]",
+            )
+        made = {str(k): v for k, v in given.items()}
+        return Element("repeat", made, _yaml_elements(inner, label), place)
     if isinstance(entry, dict) and len(entry) == 1:
         name, given = next(iter(entry.items()))
         if given is None or isinstance(given, dict):
-            return Element(str(name), {str(k): v for k, v in (given or {}).items()})
+            return Element(str(name), {str(k): v for k, v in (given or {}).items()}, place=place)
     raise PipelineError(
-        f"{label}: cannot read the entry {entry!r}",
+        f"{place}: cannot read the entry {entry!r}",
         hint="write `name`, `name: {option: value}`, or repeat + passes",
     )
+
+
+def _is_count(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
 def _to_yaml(stage: Stage) -> Any:

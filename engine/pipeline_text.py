@@ -22,6 +22,8 @@ class Element:
     name: str
     options: dict[str, Any] = field(default_factory=dict)
     children: list[Element] | None = None
+    place: str = ""
+    """File and line, if it stands in a file."""
 
 
 def parse(text: str) -> list[Element]:

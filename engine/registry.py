@@ -12,8 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fuseline.engine.authoring import raised_at
 from fuseline.engine.declarations import check_declaration
 from fuseline.engine.errors import FuselineError, PipelineError, did_you_mean
+from fuseline.engine.operators import Operator, records
+from fuseline.engine.operators.registry import forget
+from fuseline.engine.parameter_steps import Step
 from fuseline.engine.pass_ import Pass
 
 __all__ = ["Registry", "registry"]
@@ -27,6 +31,7 @@ class Registry:
     def __init__(self) -> None:
         self._passes: dict[str, type[Pass]] = {}
         self._providers: dict[str, str] = {}
+        self._operators: dict[Path, set[Operator]] = {}
         self._discovered = False
         self.pipeline_folders: list[Path] = []
 
@@ -35,6 +40,10 @@ class Registry:
         provider = provider or f"{pass_.__module__}.{pass_.__qualname__}"
         check_declaration(pass_, provider)
         name = pass_.name
+        if any((folder / f"{name}.yaml").is_file() for folder in self.pipeline_folders):
+            raise FuselineError(
+                f"the pass {name!r} of {provider} is called like a ready pipeline", hint="rename it"
+            )
         if name in self._passes and self._providers[name] != provider:
             raise FuselineError(
                 f"the pass name {name!r} is provided twice: by {self._providers[name]} and by {provider}",
@@ -46,11 +55,7 @@ class Registry:
 
     def register_module(self, module: ModuleType, provider: str | None = None) -> list[type[Pass]]:
         """Add every pass that the module itself defines."""
-        found = [
-            c
-            for c in vars(module).values()
-            if isinstance(c, type) and issubclass(c, Pass) and c.name and c.__module__ == module.__name__
-        ]
+        found = [c for c in _passes_of(module) if c.name]
         for c in found:
             self.register(c, f"{provider}:{c.__qualname__}" if provider else None)
         return found
@@ -64,27 +69,33 @@ class Registry:
             self.register_module(importlib.import_module(info.name))
 
     def load_plugin(self, path: str | Path) -> list[type[Pass]]:
-        """Add the passes of a user's file."""
+        """Add the passes of a user's file, and what it registers; loaded again it replaces itself."""
         self.discover()  # a name that is taken is refused here, not when the other one comes to be known
         path = Path(path)
         if not path.is_file():
             raise FuselineError(f"there is no plugin file {path}")
-        name = f"fuseline_plugin_{path.stem}_{abs(hash(path.resolve()))}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise FuselineError(f"{path} is not a Python file")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
+        forget(*self._operators.pop(path.resolve(), ()))
+        before, kinds = set(records()), len(Step.known())
         try:
-            spec.loader.exec_module(module)
-        except FuselineError:
+            module = _execute(path)
+            found = self.register_module(module, provider=str(path))
+        except BaseException:
+            forget(*(set(records()) - before))
             raise
-        except Exception as error:
-            raise FuselineError(f"plugin {path} failed to load: {type(error).__name__}: {error}") from error
-        found = self.register_module(module, provider=str(path))
-        if not found:
+        self._operators[path.resolve()] = set(records()) - before
+        for pass_ in found:
+            if pass_.counterpart is not None and pass_.counterpart not in self:
+                raise FuselineError(
+                    f"plugin {path}: {pass_.name!r} has the counterpart {pass_.counterpart!r}, no pass",
+                    hint=did_you_mean(pass_.counterpart, self._passes),
+                )
+        if not found and not self._operators[path.resolve()] and len(Step.known()) == kinds:
+            unnamed = next((c.__qualname__ for c in _passes_of(module)), None)
             raise FuselineError(
-                f"plugin {path} defines no pass", hint="subclass fuseline.Pass or fuseline.Fusion"
+                f"plugin {path} defines no pass" + (f": {unnamed} has no name" if unnamed else ""),
+                hint="set the class attribute `name`"
+                if unnamed
+                else "subclass fuseline.Pass or fuseline.Fusion, or register an operator",
             )
         return found
 
@@ -123,6 +134,32 @@ class Registry:
 
     def provider(self, name: str) -> str:
         return self._providers[self[name].name]
+
+
+def _execute(path: Path) -> ModuleType:
+    name = f"fuseline_plugin_{path.stem}_{abs(hash(path.resolve()))}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise FuselineError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        place = raised_at(error)
+        where = f", at {place}" if place else ""
+        if isinstance(error, FuselineError):
+            raise FuselineError(f"plugin {path}{where}: {error.message}", hint=error.hint) from error
+        raise FuselineError(
+            f"plugin {path} failed to load{where}: {type(error).__name__}: {error}"
+        ) from error
+    return module
+
+
+def _passes_of(module: ModuleType) -> list[type[Pass]]:
+    """The passes that a module itself defines; one without a name is a base of others."""
+    defined = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+    return [c for c in defined if issubclass(c, Pass)]
 
 
 registry = Registry()

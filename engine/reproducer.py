@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fuseline.engine.bisect import Culprit
 from fuseline.engine.diff.text import to_text
 from fuseline.engine.errors import FuselineError
-from fuseline.engine.files import atomic_write
+from fuseline.engine.files import write_text
 from fuseline.engine.inputs import save_npz
 from fuseline.engine.minimize import minimize
 from fuseline.engine.outputs import check_output_folder
@@ -46,14 +46,13 @@ def write_reproducer(
     model, inputs = minimize(culprit, verifier)
     model.save(folder / "model.onnx")
     save_npz(folder / "inputs.npz", inputs)
-    (folder / "pipeline.txt").write_text(f"{Pipeline.of(culprit.step.pass_)}\n")
-    (folder / "rewrite.diff").write_text(to_text(culprit.diff))
+    write_text(folder / "pipeline.txt", f"{Pipeline.of(culprit.step.pass_)}\n")
+    write_text(folder / "rewrite.diff", to_text(culprit.diff))
     for plugin in plugins:
         shutil.copyfile(plugin, folder / plugin.name)
     command = _command(culprit, verifier, plugins)
     nodes = sum(len(g) for g in model.graphs())
-    with atomic_write(folder / "README.md") as temporary:
-        temporary.write_text(_readme(culprit, command, inputs, nodes))
+    write_text(folder / "README.md", _readme(culprit, command, inputs, nodes))
     return Reproducer(folder, command, nodes)
 
 

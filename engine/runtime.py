@@ -6,6 +6,7 @@ cost every command seconds.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,16 +19,18 @@ import onnx_ir as ir
 from fuseline.engine.errors import ModelError
 from fuseline.engine.files import INLINE_LIMIT, weight_bytes
 from fuseline.engine.model import Model
-from fuseline.engine.operators import libraries
+from fuseline.engine.operators import libraries, lookup
+from fuseline.engine.operators.operator import Library
 from fuseline.engine.properties import Property
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["run", "session", "shorten"]
+__all__ = ["refusal", "run", "session", "shorten"]
 
 Array = npt.NDArray[Any]
 
+_PROVIDERS = ("CPUExecutionProvider",)
 LEVELS = {
     "none": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -42,7 +45,7 @@ def session(
     optimize: str = "none",
     threads: int | None = None,
     options: Callable[[ort.SessionOptions], None] | None = None,
-    providers: Sequence[str] = ("CPUExecutionProvider",),
+    providers: Sequence[str] = _PROVIDERS,
 ) -> ort.InferenceSession:
     """A session on the model (or file); ONNX Runtime's own optimisations are off unless asked for."""
     import onnxruntime as ort
@@ -53,7 +56,7 @@ def session(
     if threads is not None:
         settings.intra_op_num_threads = threads
     for library in libraries():
-        settings.register_custom_ops_library(str(library))
+        _load(library, settings)
     if isinstance(model, Model) and model.has(Property.ORDERED):
         settings.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     if options is not None:
@@ -70,13 +73,23 @@ def session(
         return _create(str(path), settings, providers)
 
 
+def _load(library: Path, settings: ort.SessionOptions) -> None:
+    try:
+        settings.register_custom_ops_library(str(library))
+    except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+        raise ModelError(f"ONNX Runtime does not load {library}: {shorten(error)}") from error
+
+
 def _create(source: str | bytes, settings: Any, providers: Sequence[str]) -> ort.InferenceSession:
     import onnxruntime as ort
 
+    # The training build gives sessions that name a provider the memory of the first that did, whatever they
+    # ask for. Without a name they have the same provider, and memory of their own.
+    own = hasattr(ort, "training") and tuple(providers) == _PROVIDERS
     try:
-        return ort.InferenceSession(source, settings, providers=list(providers))
+        return ort.InferenceSession(source, settings, providers=None if own else list(providers))
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
-        raise ModelError(f"ONNX Runtime {ort.__version__} refuses the model: {shorten(error)}") from error
+        raise ModelError(f"ONNX Runtime {ort.__version__} refuses the model: {refusal(error)}") from error
 
 
 def run(
@@ -92,6 +105,20 @@ def run(
     except Exception as error:
         raise ModelError(f"ONNX Runtime failed to run the model: {shorten(error)}") from error
     return dict(zip(names, values, strict=True))
+
+
+_UNREGISTERED = re.compile(r"Fatal error: (.+):(\w+)\(-?\d+\) is not a registered function/op")
+
+
+def refusal(error: Exception) -> str:
+    """Why there is no session: what ONNX Runtime says, or that a declared operator has no kernel."""
+    found = _UNREGISTERED.search(str(error))
+    operator = lookup(found[1], found[2]) if found is not None else None
+    if operator is None:
+        return shorten(error)
+    if isinstance(operator.library, Library) and operator.library() is None:
+        return f"of {operator.qualified} no kernel is there: its library {operator.library.path} is missing"
+    return f"of {operator.qualified} no kernel is there; custom(…, library=…) names the file that holds one"
 
 
 def shorten(error: Exception) -> str:

@@ -10,7 +10,7 @@ from onnx import AttributeProto, numpy_helper
 
 from fuseline.engine.errors import ModelError
 
-__all__ = ["make_dense"]
+__all__ = ["every_graph", "make_dense"]
 
 _LARGEST = 1 << 31
 """Bytes of one tensor, beyond which it had better stay sparse."""
@@ -18,11 +18,11 @@ _LARGEST = 1 << 31
 
 def make_dense(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with dense initializers and constants for its sparse ones; itself if there are none."""
-    if not any(_sparse_initializers(graph) or _sparse_constants(graph) for graph in _graphs(model)):
+    if not any(_sparse_initializers(graph) or _sparse_constants(graph) for graph in every_graph(model)):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    for graph in _graphs(copy):
+    for graph in every_graph(copy):
         for sparse in _sparse_initializers(graph):
             graph.initializer.append(_dense(sparse, sparse.values.name))
         if isinstance(graph, onnx.GraphProto):
@@ -34,7 +34,7 @@ def make_dense(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+def every_graph(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
     """The graph, the functions, and everything inside."""
     waiting: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
     while waiting:

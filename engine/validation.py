@@ -1,16 +1,15 @@
-"""What every graph must be before a pass touches it: defined values, no cycle, known operators."""
+"""What every graph must be before a pass touches it, and before it is written: what a runtime can load."""
 
 from __future__ import annotations
 
-import functools
+from collections import Counter
 from typing import TYPE_CHECKING
 
-import onnx
 import onnx_ir as ir
 
-from fuseline.engine.errors import FuselineError, ModelError, did_you_mean
-from fuseline.engine.nodes import is_standard, opset_at, read_by, root_of
-from fuseline.engine.operators import lookup
+from fuseline.engine.arrival import check_nodes, check_versions, import_domains
+from fuseline.engine.errors import FuselineError, ModelError
+from fuseline.engine.nodes import is_standard, read_by, root_of
 
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
@@ -20,9 +19,11 @@ __all__ = ["check_finished", "validate"]
 
 def validate(model: Model, *, source: str = "the model") -> None:
     """Raise a ModelError on the first fault; nodes end up in topological order."""
-    _check_operators(model, source)
+    check_versions(model, source)
+    import_domains(model)
     _check_values(model, source)
     _sort(model, source)
+    check_nodes(model, source)
 
 
 def check_finished(model: Model) -> None:
@@ -50,43 +51,7 @@ def check_finished(model: Model) -> None:
                 raise ModelError(
                     f"{node.name!r}, made by {maker!r}: {error.message}", hint=error.hint
                 ) from error
-
-
-def _check_operators(model: Model, source: str) -> None:
-    functions = {(f.domain, f.name) for f in model.ir.functions.values()}
-    for graph in model.graphs():
-        version = opset_at(model, graph)
-        for node in graph:
-            if is_standard(node) and (node.domain, node.op_type) not in functions:
-                _check_operator(node, version, source)
-
-
-def _check_operator(node: ir.Node, version: int, source: str) -> None:
-    if not onnx.defs.has(node.op_type):
-        if lookup("", node.op_type) is not None:
-            return  # ONNX Runtime keeps some operators of its own in the standard domain
-        raise ModelError(
-            f"{source}: node {node.name!r} has the unknown operator {node.op_type!r}",
-            hint=did_you_mean(node.op_type, _standard_operators()) or "custom operators need a domain",
-        )
-    if version and version <= onnx.defs.onnx_opset_version() and not _known_at(node.op_type, version):
-        raise ModelError(
-            f"{source}: node {node.name!r}: operator {node.op_type!r} does not exist in opset {version}"
-        )
-
-
-@functools.cache
-def _standard_operators() -> tuple[str, ...]:
-    return tuple(sorted({s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}))
-
-
-@functools.cache
-def _known_at(op_type: str, version: int) -> bool:
-    if onnx.defs.has(op_type, max_inclusive_version=version, domain=""):
-        return True
-    operator = lookup("", op_type)
-    # The runtime has kernels of some in opsets where ONNX has none, and fusions use these.
-    return operator is not None and operator.declared is not None
+    check_nodes(model, "the model")
 
 
 def _check_values(model: Model, source: str) -> None:
@@ -94,14 +59,26 @@ def _check_values(model: Model, source: str) -> None:
         inputs = set(graph.inputs)
         for node in graph:
             for value in node.inputs:
-                if value is None or value.producer() is not None or value in inputs:
+                if value is None or _is_made(value) or value in inputs:
                     continue
                 if value.is_initializer() or value.is_graph_input():
                     continue
                 raise ModelError(f"{source}: node {node.name!r} reads {value.name!r}, which nothing produces")
-    for output in model.graph.outputs:
-        if output.producer() is None and not output.is_graph_input() and not output.is_initializer():
-            raise ModelError(f"{source}: output {output.name!r} is produced by nothing")
+        if len({value.name for value in graph.inputs}) < len(graph.inputs):
+            twice = Counter(value.name for value in graph.inputs).most_common(1)[0][0]
+            raise ModelError(f"{source}: the graph {graph.name!r} has two inputs {twice!r}")
+        for output in graph.outputs:
+            if not _is_made(output) and output not in inputs and not output.is_initializer():
+                raise ModelError(
+                    f"{source}: output {output.name!r} of {graph.name!r} is produced by nothing",
+                    hint="an Identity returns what is made outside" if graph is not model.graph else None,
+                )
+
+
+def _is_made(value: ir.Value) -> bool:
+    """Whether a node makes it that still stands in a graph."""
+    maker = value.producer()
+    return maker is not None and maker.graph is not None
 
 
 def _sort(model: Model, source: str) -> None:

@@ -19,17 +19,20 @@ __all__ = ["Costs", "NodeCost"]
 
 @dataclass(frozen=True)
 class NodeCost:
-    """Operations, bytes read and written, bytes of scratch memory; None where nothing is known."""
+    """Operations, bytes read and written, bytes of scratch memory of the node and of its tasks.
+
+    None where nothing is known.
+    """
 
     operations: Dim
     traffic: Dim
     workspace: Dim
+    task_workspace: Dim = 0
 
     def at(self, sizes: Mapping[str, int]) -> NodeCost:
         """The same with numbers for symbolic sizes."""
-        return NodeCost(
-            evaluate(self.operations, sizes), evaluate(self.traffic, sizes), evaluate(self.workspace, sizes)
-        )
+        known = (self.operations, self.traffic, self.workspace, self.task_workspace)
+        return NodeCost(*(evaluate(dim, sizes) for dim in known))
 
 
 class Costs(dict[ir.Node, NodeCost]):
@@ -45,4 +48,4 @@ def _cost(node: ir.Node, values: ShapeValues) -> NodeCost:
     if operator is None or operator.cost is None:
         return NodeCost(None, traffic(node), None)
     found = operator.cost(Site(node, values))
-    return NodeCost(found.operations, traffic(node), found.workspace)
+    return NodeCost(found.operations, traffic(node), found.workspace, found.task_workspace)

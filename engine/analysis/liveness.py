@@ -30,7 +30,8 @@ class Liveness:
 
     A value that a branch captures is read by the node that has the branch. Inputs and initializers are there
     from the beginning and outputs to the end, as whoever runs the graph holds them. A view has no memory of
-    its own: `storage` names the value whose memory it is, which lives as long as any of its views.
+    its own, unless it is an output: `storage` names the value whose memory it is, which lives as long as any
+    of its views.
     """
 
     def __init__(self, model: Model, order: Sequence[ir.Node] | None = None) -> None:
@@ -92,7 +93,7 @@ class Liveness:
             self._extend(value, position)
         operator = record(node)
         for index, value in enumerate(node.outputs):
-            source = node.inputs[0] if node.inputs else None
+            source = node.inputs[0] if node.inputs and not value.is_graph_output() else None
             if index == 0 and source is not None and operator is not None and operator.has(Trait.VIEW):
                 self.storage[value] = self.memory(source)
                 self._extend(value, position)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fuseline.engine import runtime
 from fuseline.engine.calibration.table import CalibrationTable
 from fuseline.engine.errors import FuselineError
+from fuseline.engine.files import give_back_pages
 from fuseline.engine.model import Model
 
 __all__ = ["calibrate", "fetching"]
@@ -36,7 +37,8 @@ def calibrate(
     table, per_channel = CalibrationTable(), set(channels)
     number = 0
     for number, results in enumerate(fetching(model, batches, values), 1):
-        for name, array in results.items():
+        while results:  # each goes once it is seen: the next batch finds room
+            name, array = results.popitem()
             if array.dtype.kind == "f":
                 table[name].see(np.asarray(array, np.float32), channels=name in per_channel)
         if progress is not None:
@@ -66,6 +68,7 @@ def fetching(model: Model, batches: Iterable[Batch], values: Collection[str]) ->
         copy.save(path, external=True)
         names = [v.name for v in made if v.name is not None]
         del copy, made
+        give_back_pages(model.ir)
         running = runtime.session(path, options=_frugal)
         for batch in batches:
             yield {name: np.asarray(batch[name]) for name in fed if name is not None} | runtime.run(

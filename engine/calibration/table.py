@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fuseline.engine.calibration.histogram import BINS, Histogram
 from fuseline.engine.errors import FuselineError
-from fuseline.engine.files import atomic_write
+from fuseline.engine.files import write_text
 
 __all__ = ["CalibrationTable", "Statistics"]
 
@@ -121,8 +121,7 @@ class CalibrationTable:
         lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v.to_json())}" for k, v in self._values.items())
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as temporary:
-            temporary.write_text(f'{{"format": "{_FORMAT}", "values": {{\n{lines}\n}}}}\n')
+        write_text(path, f'{{"format": "{_FORMAT}", "values": {{\n{lines}\n}}}}\n')
 
     @classmethod
     def load(cls, path: str | Path) -> CalibrationTable:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import onnx_ir as ir
 
 from fuseline.engine.collector import collector_paused
-from fuseline.engine.diff.content import content_hash, same_content
+from fuseline.engine.diff.content import content_hash, is_tensor, same_content
 from fuseline.engine.diff.matching import Matching, match
 from fuseline.engine.diff.result import (
     AttributeChange,
@@ -161,7 +161,7 @@ def _attributes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Attr
 
 
 def _same(was: Any, now: Any) -> bool:
-    if isinstance(was, ir.TensorProtocol) and isinstance(now, ir.TensorProtocol):
+    if is_tensor(was) and is_tensor(now):
         return same_content(was, now)
     return bool(was == now) or (was != was and now != now)
 

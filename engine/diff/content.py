@@ -1,17 +1,26 @@
-"""Content hashes of tensors: computed when asked for, once per tensor."""
+"""What is a tensor, and content hashes of tensors: computed when asked for, once per tensor."""
 
 from __future__ import annotations
 
 import hashlib
 import weakref
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import onnx_ir as ir
 
-__all__ = ["content_hash", "same_content"]
+__all__ = ["content_hash", "is_tensor", "same_content"]
 
 _known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_tensors: dict[type, bool] = {}
+
+
+def is_tensor(value: Any) -> TypeGuard[ir.TensorProtocol]:
+    """Asked of a protocol, which is slow; so once for each class."""
+    kind = type(value)
+    if kind not in _tensors:
+        _tensors[kind] = isinstance(value, ir.TensorProtocol)
+    return _tensors[kind]
 
 
 def content_hash(tensor: ir.TensorProtocol) -> str:

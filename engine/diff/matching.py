@@ -12,9 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-import onnx_ir as ir
-
-from fuseline.engine.diff.content import content_hash
+from fuseline.engine.diff.content import content_hash, is_tensor
 from fuseline.engine.diff.snapshot import GraphInfo, NodeInfo
 
 __all__ = ["Matching", "match"]
@@ -193,7 +191,7 @@ def _shape_of(node: NodeInfo) -> Hashable:
 
 
 def _hashable(value: Any) -> Hashable:
-    if isinstance(value, ir.TensorProtocol):
+    if is_tensor(value):
         return (value.dtype, content_hash(value))
     return value if isinstance(value, Hashable) else repr(value)
 

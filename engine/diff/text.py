@@ -29,10 +29,12 @@ from fuseline.engine.graph_text import (
     attributes_text,
     node_text,
     operand_text,
+    printable,
     scalars,
     tensor_text,
     type_suffix,
 )
+from fuseline.engine.plurals import counted
 
 __all__ = ["Line", "lines", "rich_text", "summary", "to_text"]
 
@@ -60,7 +62,7 @@ class Line:
 
     def __str__(self) -> str:
         note = f"  # {self.note}" if self.note else ""
-        return f"{_SIGNS.get(self.kind, '')}{'    ' * self.depth}{self.text}{note}"
+        return printable(f"{_SIGNS.get(self.kind, '')}{'    ' * self.depth}{self.text}{note}")
 
 
 def to_text(diff: ModelDiff, *, context: int = 3) -> str:
@@ -74,7 +76,7 @@ def rich_text(diff: ModelDiff, *, context: int = 3) -> Text:
     for line in lines(diff, context=context):
         body = str(Line(line.kind, line.text, depth=line.depth))
         text.append(body, style=_STYLES[line.kind])
-        text.append(f"  # {line.note}\n" if line.note else "\n", style="dim")
+        text.append(f"  # {printable(line.note)}\n" if line.note else "\n", style="dim")
     return text
 
 
@@ -116,8 +118,9 @@ def _arrow(before: str, after: str) -> str:
 
 
 def _graph_lines(diff: GraphDiff, context: int, depth: int) -> Iterator[Line]:
-    sizes = _arrow(str(len(diff.before.nodes)), str(len(diff.after.nodes)))
-    yield Line("header", f"graph {diff.path} ({sizes} nodes)", depth=depth)
+    was, now = len(diff.before.nodes), counted(len(diff.after.nodes), "node")
+    sizes = now if was == len(diff.after.nodes) else f"{was:,} → {now}"
+    yield Line("header", f"graph {diff.path} ({sizes})", depth=depth)
     for change in diff.inputs:
         yield _text_line(change, "input ", depth)
     for change in diff.outputs:

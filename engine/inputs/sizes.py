@@ -27,6 +27,8 @@ _BY_SYMBOL: tuple[tuple[str, int], ...] = (
 # Alternatives for a dimension that nothing is known about, in the order in which models tend to like them.
 _ALTERNATIVES = (1, 2, 3, 4, 8, 16, 32, 64, 224, 512, 640)
 _RANDOM_TRIES = 24
+# What has no other dimension is no batch of anything: two elements could not tell And(x, z) from x.
+_VECTOR = 16
 
 
 def free_keys(inputs: Sequence[Input]) -> list[str]:
@@ -58,6 +60,8 @@ def _is_batch(key: str) -> bool:
 
 def _guess(key: str, inputs: Sequence[Input], seed: int) -> int:
     grown = seed % 3  # other seeds, other sizes: a baked-in size shows when a second shape is run
+    if all(len(i.dims) == 1 for i in inputs if key in i.dims):
+        return _VECTOR + grown
     for pattern, size in _BY_SYMBOL:
         if "#" not in key and re.search(pattern, key, re.IGNORECASE):
             return size if size >= 64 else size + grown

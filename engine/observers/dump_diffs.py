@@ -121,12 +121,14 @@ class DumpDiffs(Observer):
         self._files.extend(contents)
         self._write_summary()
         for file, content in contents.items():
-            (self.folder / file).write_text(content)
+            (self.folder / file).write_text(content, encoding="utf-8")
         return list(contents)
 
     def _write_summary(self) -> None:
         data = {"schema": SCHEMA, "version": VERSION, "passes": self._rows, "files": self._files}
-        (self.folder / SUMMARY).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+        (self.folder / SUMMARY).write_text(
+            json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 def _row(record: PassRecord, files: list[str]) -> dict[str, Any]:

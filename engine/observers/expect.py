@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from fuseline.engine.diff.snapshot import operator
 from fuseline.engine.errors import GateFailed, PipelineError
-from fuseline.engine.files import read_text
 from fuseline.engine.observer import Observer
+from fuseline.engine.settings import read_yaml
 
 if TYPE_CHECKING:
     from fuseline.engine.manager import Result
@@ -81,11 +79,7 @@ def _nearest_misses(op: str, result: Result) -> Iterable[str]:
 
 def load_expectations(path: str | Path) -> dict[str, int]:
     """Read `operator: count` from YAML, or such a mapping under the key `expect`."""
-    text = read_text(Path(path), "expectations file")
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise PipelineError(f"{path} is not valid YAML: {error}") from error
+    data = read_yaml(Path(path), "expectations file")
     if isinstance(data, dict) and isinstance(data.get("expect"), dict):
         data = data["expect"]
     if not isinstance(data, dict) or not all(isinstance(n, int) for n in data.values()):

@@ -57,8 +57,9 @@ class Verify(Observer):
         report, results = self._verifier.check(self._current, model)
         self.checked += 1
         if not report.ok or results is None:
+            did = f"changed the {self.quantity}" if results is not None else "left a model that does not run"
             raise GateFailed(
-                f"pass {record.step.index} {record.name!r} changed the {self.quantity}\n{_indent(report)}",
+                f"pass {record.step.index} {record.name!r} {did}\n{_indent(report)}",
                 hint="`fuseline bisect` finds the rewrite; --revert-failing leaves the pass out and goes on",
             )
         record.difference = largest_difference(self._current, results)

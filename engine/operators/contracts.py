@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,14 +14,17 @@ import onnx_ir as ir
 
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.operators.evaluation import Made, Operands
+from fuseline.engine.operators.gradient import GradientNode
+from fuseline.engine.plurals import counted
 from fuseline.engine.type_names import data_type
 
 if TYPE_CHECKING:
     from fuseline.engine.shapes.site import Site, Typing
 
-__all__ = ["checked_reference", "checked_rule"]
+__all__ = ["checked_gradient", "checked_reference", "checked_rule"]
 
 Array = npt.NDArray[Any]
+_OPTION = onnx.defs.OpSchema.FormalParameterOption
 
 
 def checked_rule(
@@ -36,14 +40,18 @@ def checked_rule(
             hint="a rule is called with a Site, and gives one (type, sizes) for each output",
         )
 
+    _check_call(name, "shape rule", rule, ["site"], {})
+    place = _place_of(rule)
+
     def checked(site: Site) -> Sequence[Typing] | None:
         found = rule(site)
         if found is None:
             return None
         listed = list(found) if isinstance(found, Iterable) else [found]
         if len(listed) != len(site.node.outputs) or not all(map(_is_typing, listed)):
+            wanted = counted(len(site.node.outputs), "output")
             raise FuselineError(
-                f"the shape rule of {name} gave {found!r} for {len(site.node.outputs)} outputs",
+                f"the shape rule of {name}{place} gave {found!r} for {wanted}",
                 hint="it gives one (type, sizes) for each: an ir.DataType and a tuple of numbers and names, "
                 "or None for what is not known",
             )
@@ -72,38 +80,101 @@ def checked_reference(
     """The reference on a node's inputs and attributes; it gives what the outputs are declared as."""
     name = f"{schema.domain}::{schema.name}"
     defaults = {key: onnx.helper.get_attribute_value(a.default_value) for key, a in schema.attributes.items()}
-    _check_parameters(schema, reference, defaults)
+    if not callable(reference):
+        raise FuselineError(f"the reference of {name} is {reference!r}, which is no function")
+    for ports in _calls(schema):
+        _check_call(name, "reference", reference, ports, defaults)
+    label = f"the reference of {name}{_place_of(reference)}"
 
     def evaluate(operands: Operands) -> Made:
         given = {key: a.value for key, a in operands.node.attributes.items()}
-        found = reference(*operands.inputs, **(defaults | given))
+        # What it writes to would be the model's weights.
+        arrays = [None if a is None else _read_only(a) for a in operands.inputs]
+        try:
+            found = reference(*arrays, **(defaults | given))
+        except (Exception, SystemExit) as error:
+            raise FuselineError(f"{label}: {type(error).__name__}: {error}") from error
         made = [np.asarray(a) for a in found] if isinstance(found, tuple | list) else [np.asarray(found)]
         if len(made) != len(operands.node.outputs):
-            raise FuselineError(
-                f"the reference of {name} gave {len(made)} arrays for {len(operands.node.outputs)} outputs"
-            )
+            wanted = counted(len(operands.node.outputs), "output")
+            raise FuselineError(f"{label} gave {counted(len(made), 'array')} for {wanted}")
         return [
-            _declared(name, array, _output_type(schema, index, operands.inputs))
+            _declared(label, array, _output_type(schema, index, operands.inputs))
             for index, array in enumerate(made)
         ]
 
     return evaluate
 
 
-def _check_parameters(
-    schema: onnx.defs.OpSchema, reference: Callable[..., Any], defaults: dict[str, Any]
+def checked_gradient(schema: onnx.defs.OpSchema, given: Iterable[GradientNode]) -> tuple[GradientNode, ...]:
+    """The nodes, which read and write nothing that the operator does not have."""
+    name = f"{schema.domain}::{schema.name}"
+    nodes = tuple(given) if isinstance(given, Iterable) else (given,)
+    made: set[str] = set()
+    for node in nodes:
+        if not isinstance(node, GradientNode):
+            raise FuselineError(
+                f"the gradient of {name} holds {node!r}", hint='GradientNode("Mul", ("GO(0)", "I(0)"))'
+            )
+        known = _places(("I", schema.inputs), ("O", schema.outputs), ("GO", schema.outputs))
+        for text in node.inputs:
+            if isinstance(text, str) and text not in made and not known(text):
+                raise FuselineError(f"the gradient of {name} reads {text!r}, which nothing makes")
+        for text in node.outputs:
+            if "(" in text and not _places(("GI", schema.inputs))(text):
+                raise FuselineError(f"the gradient of {name} makes {text!r}, which is no input's")
+        made.update(node.outputs)
+    return nodes
+
+
+def _places(*kinds: tuple[str, Sequence[Any]]) -> Callable[[str], bool]:
+    """Whether a text is `I(1)` or the like, of a port that there is."""
+
+    def has(text: str) -> bool:
+        found = re.fullmatch(r"(\w+)\((\d+)\)", text)
+        ports = dict(kinds).get(found[1]) if found else None
+        if not found or not ports:
+            return False
+        return int(found[2]) < len(ports) or ports[-1].option == _OPTION.Variadic
+
+    return has
+
+
+def _place_of(function: Callable[..., Any]) -> str:
+    """Where a user's function is written, for a message."""
+    code = getattr(function, "__code__", None)
+    return f" at {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _calls(schema: onnx.defs.OpSchema) -> Iterator[list[str]]:
+    """The inputs of the shortest and of the longest node."""
+    needed = [p.name for p in schema.inputs if p.option == _OPTION.Single]
+    last = [p for p in schema.inputs if p.option != _OPTION.Single]
+    yield needed
+    if last:
+        more = [f"{p.name}…" for p in last if p.option == _OPTION.Variadic]
+        yield [*(p.name for p in schema.inputs), *more]
+
+
+def _check_call(
+    name: str, what: str, function: Callable[..., Any], given: Sequence[str], named: Mapping[str, Any]
 ) -> None:
     try:
-        signature = inspect.signature(reference)
+        signature = inspect.signature(function)
     except ValueError:
         return  # a function of numpy's own need not have one
-    needed = [p.name for p in schema.inputs if p.option == onnx.defs.OpSchema.FormalParameterOption.Single]
     try:
-        signature.bind(*needed, **defaults)
+        signature.bind(*given, **named)
     except TypeError as error:
-        listed = ", ".join([*needed, *(f"{key}=…" for key in defaults)])
+        listed = ", ".join([*given, *(f"{key}=…" for key in named)])
         raise FuselineError(
-            f"the reference of {schema.domain}::{schema.name} cannot be called with ({listed}): {error}"
+            f"the {what} of {name}{_place_of(function)} cannot be called with ({listed}): {error}"
         ) from error
 
 
@@ -111,19 +182,21 @@ def _output_type(
     schema: onnx.defs.OpSchema, index: int, inputs: Sequence[Array | None]
 ) -> np.dtype[Any] | None:
     """The element type of an output: its own, or that of the inputs that share it."""
-    own = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
-    fixed = data_type(own)
-    if fixed is not None:
-        return fixed.numpy()
+    port = schema.outputs[min(index, len(schema.outputs) - 1)]
+    fixed = [data_type(kind) for kind in port.types]
+    if len(fixed) == 1 and fixed[0] is not None:
+        return fixed[0].numpy()
     ports = schema.inputs
-    alike = (a for i, a in enumerate(inputs) if ports[min(i, len(ports) - 1)].type_str == own)
+    alike = (a for i, a in enumerate(inputs) if ports[min(i, len(ports) - 1)].type_str == port.type_str)
     return next((a.dtype for a in alike if a is not None), None)
 
 
-def _declared(name: str, array: Array, dtype: np.dtype[Any] | None) -> Array:
+def _declared(label: str, array: Array, dtype: np.dtype[Any] | None) -> Array:
     """The array in the declared type: numpy computes in wider ones at times, but of the same kind."""
+    if array.dtype == object:
+        raise FuselineError(f"{label} gave {array.tolist()!r}, which is no array of numbers")
     if dtype is None or array.dtype == dtype:
         return array
     if array.dtype.kind != dtype.kind:
-        raise FuselineError(f"the reference of {name} gave {array.dtype}, but its output is {dtype}")
+        raise FuselineError(f"{label} gave {array.dtype}, but its output is {dtype}")
     return array.astype(dtype)

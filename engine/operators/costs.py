@@ -29,10 +29,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Cost:
-    """Arithmetic operations, and bytes of scratch memory beside inputs and outputs."""
+    """Arithmetic operations, and bytes of scratch memory beside inputs and outputs.
+
+    What the tasks hold that a node starts is kept apart from what it holds itself, and adds to it.
+    """
 
     operations: Dim
     workspace: Dim = 0
+    task_workspace: Dim = 0
 
 
 def traffic(node: ir.Node) -> Dim:
@@ -45,8 +49,9 @@ def traffic(node: ir.Node) -> Dim:
 
 
 def size_in_bytes(value: ir.Value) -> Dim:
+    """None where shape or type are not known, and of strings, which have any length."""
     dims = dims_of(value)
-    if dims is None or value.dtype is None:
+    if dims is None or value.dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING):
         return None
     bits = multiply(product(dims), value.dtype.bitwidth)
     return -(-bits // 8) if isinstance(bits, int) else divide(bits, 8)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fuseline.engine.nodes import attribute
-from fuseline.engine.shapes.dims import taken
+from fuseline.engine.shapes.dims import is_contested, taken
 
 __all__ = [
     "Made",
@@ -188,7 +188,7 @@ def slice_(o: Operands) -> Made:
     steps = o.integers(4, "steps") or [1] * len(starts)
     index: list[slice] = [slice(None)] * o[0].ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if not step:
+        if not step or is_contested(end, step):
             return None
         cut = taken(o[0].shape[axis], start, end, step)
         # A Python slice counts a stop of −1 from the end.

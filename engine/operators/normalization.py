@@ -29,6 +29,6 @@ NORMALIZATION = (
     _normalization("GroupNormalization", gradient=Prepared()),
     _normalization("InstanceNormalization", gradient=Prepared(), shape=rules.same),
     _normalization("LpNormalization", gradient=Prepared(), shape=rules.same),
-    _normalization("LRN", shape=rules.same),
+    _normalization("LRN", gradient=Prepared(), shape=rules.same),
     _normalization("MeanVarianceNormalization", gradient=Prepared(), shape=None),
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fuseline.engine.shapes.site import Site, Typing
     from fuseline.engine.shapes.values import ShapeValues
 
-__all__ = ["Bound", "Feed", "Operator", "Trait", "Weighted"]
+__all__ = ["Bound", "Feed", "Library", "Operator", "Trait", "Weighted"]
 
 
 class Trait(enum.Flag):
@@ -66,6 +66,16 @@ class Weighted:
 
     family: str
     kind: Literal["matrix", "attention", "convolution"]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A file with kernels, which may have to be built first."""
+
+    path: Path
+
+    def __call__(self) -> Path | None:
+        return self.path if self.path.is_file() else None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

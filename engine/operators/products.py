@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fuseline.engine.operators import costs, positions
-from fuseline.engine.operators.gradient import BUILT_IN, NoGradient
+from fuseline.engine.operators.gradient import BUILT_IN, NoGradient, Prepared
 from fuseline.engine.operators.operator import Operator, Trait, Weighted
 from fuseline.engine.shapes import rules, rules_nn
 
@@ -37,7 +37,7 @@ PRODUCTS = (
     Operator(name="ConvInteger", cost=costs.convolution),
     Operator(name="QLinearMatMul", traits=Trait.ROUNDS, cost=costs.nothing),
     Operator(name="QLinearConv", traits=Trait.ROUNDS, cost=costs.nothing),
-    _pooling("AveragePool", window=True, gradient=BUILT_IN),
+    _pooling("AveragePool", window=True, gradient=Prepared()),
     _pooling("MaxPool", window=True, gradient=BUILT_IN),
     _pooling("LpPool", window=True),
     _pooling("GlobalAveragePool", window=False, gradient=BUILT_IN),

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import did_you_mean
 from fuseline.engine.nodes import normal_domain
 from fuseline.engine.operators.registry import lookup, records
+from fuseline.engine.plurals import counted
 from fuseline.engine.type_names import data_type
 
 __all__ = [
@@ -20,9 +21,12 @@ __all__ = [
     "Signature",
     "attribute_names",
     "fault",
+    "form_fault",
     "holds_graphs",
+    "is_deprecated",
     "is_known",
-    "largest_arity",
+    "known_domains",
+    "largest_arities",
     "signature",
     "similar",
 ]
@@ -78,6 +82,13 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
     return None if schema is None or schema.deprecated else _read(schema)
 
 
+def is_deprecated(domain: str, op_type: str, version: int) -> bool:
+    """Whether a version of the domain has taken the operator out again."""
+    operator = lookup(domain, op_type)
+    schema = operator.schema(version) if operator is not None else None
+    return schema is not None and bool(schema.deprecated)
+
+
 def holds_graphs(domain: str, op_type: str) -> bool:
     """Whether an attribute of the operator is a graph, which it runs."""
     found = signature(domain, op_type, 0)
@@ -89,7 +100,7 @@ def is_known(domain: str, op_type: str) -> bool:
     domain = normal_domain(domain)
     if lookup(domain, op_type) is not None or (domain, op_type) in _history():
         return True
-    return domain not in _domains() or (domain != "" and similar(domain, op_type) is None)
+    return domain not in known_domains() or (domain != "" and similar(domain, op_type) is None)
 
 
 def similar(domain: str, op_type: str) -> str | None:
@@ -104,10 +115,12 @@ def attribute_names(domain: str, op_type: str) -> frozenset[str] | None:
     return frozenset(name for s in schemas for name in s.attributes) if schemas else None
 
 
-def largest_arity(domain: str, op_type: str) -> int | None:
-    """The most inputs the operator takes in any version; None if nothing is known of it."""
+def largest_arities(domain: str, op_type: str) -> tuple[int, int] | None:
+    """The most inputs and outputs the operator has in any version; None if nothing is known of it."""
     schemas = _versions(domain, op_type)
-    return max((s.max_input for s in schemas), default=None)
+    if not schemas:
+        return None
+    return max(s.max_input for s in schemas), max(s.max_output for s in schemas)
 
 
 @functools.cache
@@ -128,7 +141,8 @@ def _recorded() -> Iterator[tuple[str, str]]:
     return ((operator.domain, operator.name) for operator in records())
 
 
-def _domains() -> set[str]:
+def known_domains() -> set[str]:
+    """The domains of which some operator is known."""
     return {domain for domain, _ in (*_history(), *_recorded())}
 
 
@@ -180,9 +194,17 @@ def _default(attribute: onnx.defs.OpSchema.Attribute) -> Any:
 # -- what is wrong with a node
 
 
-def fault(node: ir.Node, found: Signature) -> str | None:
-    """What about the node does not fit the signature, in words; None if it fits."""
-    return _arity_fault(node, found) or _attribute_fault(node, found) or _type_fault(node, found)
+def fault(node: ir.Node, found: Signature, known: dict[ir.Value, ir.DataType] | None = None) -> str | None:
+    """What about the node does not fit the signature, in words; None if it fits.
+
+    `known` holds the element types of values that do not declare one; those of the outputs are added to it.
+    """
+    return form_fault(node, found) or _type_fault(node, found, {} if known is None else known)
+
+
+def form_fault(node: ir.Node, found: Signature) -> str | None:
+    """The same, whatever the element types are."""
+    return _arity_fault(node, found) or _attribute_fault(node, found)
 
 
 def _arity_fault(node: ir.Node, found: Signature) -> str | None:
@@ -190,19 +212,21 @@ def _arity_fault(node: ir.Node, found: Signature) -> str | None:
     low, high = found.arity
     if not low <= given <= high:
         wanted = f"{low}" if low == high else f"{low} to {high}" if high < 1000 else f"at least {low}"
-        return f"has {given} inputs, but takes {wanted}"
+        return f"has {counted(given, 'input')}, but takes {wanted}"
     for index in range(low):
         port = found.input(index)
         if node.inputs[index] is None and port is not None and not port.optional:
             return f"lacks its input {port.name!r}"
     if len(node.outputs) > found.results[1]:
-        return f"has {len(node.outputs)} outputs, but makes at most {found.results[1]}"
+        return f"has {counted(len(node.outputs), 'output')}, but makes at most {found.results[1]}"
     return None
 
 
 def _attribute_fault(node: ir.Node, found: Signature) -> str | None:
     for name, attribute in node.attributes.items():
         kind = found.kinds.get(name)
+        if kind is None and name.startswith("__"):
+            continue  # a note of somebody's own, which runtimes pass over
         if kind is None:
             hint = did_you_mean(name, found.kinds)
             known = ", ".join(sorted(found.kinds)) or "none"
@@ -213,22 +237,29 @@ def _attribute_fault(node: ir.Node, found: Signature) -> str | None:
     return f"lacks its attribute {missing!r}" if missing is not None else None
 
 
-def _type_fault(node: ir.Node, found: Signature) -> str | None:
+def _type_fault(node: ir.Node, found: Signature, known: dict[ir.Value, ir.DataType]) -> str | None:
     bound: dict[str, tuple[str, ir.DataType]] = {}
     for port, value in (*_pairs(node.inputs, found.input), *_pairs(node.outputs, found.output)):
-        if port is None or value is None or value.type.__class__ is not ir.TensorType:
+        if port is None or value is None or (port.variadic and not port.alike):
             continue
-        dtype = value.type.dtype  # type: ignore[union-attr]
-        if dtype == ir.DataType.UNDEFINED:
+        dtype = _declared(value) or known.get(value)
+        if dtype is None:
+            if value.type is None and port.type in bound and value.producer() is node:
+                known[value] = bound[port.type][1]
             continue
         if port.dtypes is not None and dtype not in port.dtypes:
             return f"takes no {dtype.name} as {port.name!r}"
-        if port.variadic and not port.alike:
-            continue
         other = bound.setdefault(port.type, (port.name, dtype))
         if other[1] != dtype:
             return f"mixes {other[1].name} ({other[0]!r}) and {dtype.name} ({port.name!r})"
     return None
+
+
+def _declared(value: ir.Value) -> ir.DataType | None:
+    if value.type.__class__ is not ir.TensorType:
+        return None
+    dtype: ir.DataType = value.type.dtype  # type: ignore[union-attr]
+    return None if dtype == ir.DataType.UNDEFINED else dtype
 
 
 def _pairs(values: Sequence[ir.Value | None], port: Any) -> list[tuple[Port | None, ir.Value | None]]:

@@ -15,7 +15,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import normal_domain, rank_of, read_by
 from fuseline.engine.operators import Trait, record
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.patterns.calling import call, check_parameters
+from fuseline.engine.patterns.calling import call, check_made, check_parameters
 from fuseline.engine.patterns.match import Match
 from fuseline.engine.patterns.matcher import Matcher
 from fuseline.engine.patterns.pattern import Op, Pattern, trace
@@ -62,6 +62,10 @@ class Fusion(Pass):
     def replace(self, op: Builder, *captures: Any, **more: Any) -> Any:
         """The new value, or one per output of the pattern."""
         raise NotImplementedError
+
+    @classmethod
+    def unwritten(cls) -> str | None:
+        return next((n for n in ("match", "replace") if getattr(cls, n) is getattr(Fusion, n)), None)
 
     def pattern(self) -> Pattern:
         """The traced pattern; `check` and `replace` must ask for nothing that it does not capture."""
@@ -140,6 +144,7 @@ class Fusion(Pass):
                 f"{len(match.outputs)} outputs of {match.root.name!r}",
                 hint="is a `return` missing? replace returns one value for each output of the pattern",
             )
+        check_made(self.name, self.replace, builder, values, match)
         return builder, values
 
 

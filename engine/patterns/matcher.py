@@ -272,13 +272,23 @@ class Matcher:
                     yield from self._inputs(term.node, node)
             return
         self._nodes[term.node] = node
-        for _ in self._attributes(list(term.node.attributes.items()), node):
-            yield from self._inputs(term.node, node)
+        for _ in self._own_attributes(node):
+            for _ in self._attributes(list(term.node.attributes.items()), node):
+                yield from self._inputs(term.node, node)
         del self._nodes[term.node]
 
     def _in_reach(self, node: ir.Node) -> bool:
         """A match stays within one graph: an outer node cannot be replaced from a body that reads it."""
         return self._root is not None and node.graph is self._root.graph
+
+    def _own_attributes(self, node: ir.Node) -> Iterator[None]:
+        """An attribute of the function around is what each call says: nothing can be made of such a node."""
+        given = next((a for a in node.attributes.values() if a.is_ref()), None)
+        if given is None:
+            yield
+        else:
+            found = f"{given.name} = @{given.ref_attr_name}, which each call of the function gives"
+            yield from self._tracer.forgive(node, f"a value of {given.name}", found)
 
     def _attributes(self, conditions: list[tuple[str, Any]], node: ir.Node) -> Iterator[None]:
         if not conditions:

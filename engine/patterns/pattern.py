@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fuseline.engine.authoring import blamed, defined_at
 from fuseline.engine.errors import PassError, did_you_mean
 from fuseline.engine.operators import Trait, lookup
-from fuseline.engine.operators.signatures import attribute_names, is_known, largest_arity, similar
+from fuseline.engine.operators.signatures import attribute_names, is_known, largest_arities, similar
 from fuseline.engine.patterns.terms import (
     Alternatives,
     Associative,
@@ -28,6 +28,7 @@ from fuseline.engine.patterns.terms import (
     Through,
     children,
 )
+from fuseline.engine.plurals import counted
 
 __all__ = ["Op", "Pattern", "one_of", "trace"]
 
@@ -117,7 +118,7 @@ class Op:
     ) -> Term | tuple[Term, ...]:
         """A node of any of several operators; with `_outputs` a tuple of so many terms."""
         for op_type in op_types:
-            _check_operator(op_type, _domain, len(inputs), attributes)
+            _check_operator(op_type, _domain, len(inputs), attributes, _outputs or 1)
         terms = tuple(self.term(i) for i in inputs)
         node = NodeTerm(tuple(op_types), terms, _domain, attributes, _label, _shared)
         outputs = tuple(Output(node, index) for index in range(_outputs or 1))
@@ -135,6 +136,8 @@ class Op:
 
     def one_of(self, *options: PatternInput, pick: str | None = None) -> Term:
         """Any of the alternatives; with `pick`, its position is captured under that name."""
+        if not options:
+            raise PassError("one_of() names no alternative")
         return Alternatives(tuple(_present(self.term(o)) for o in options), pick)
 
     def optional(self, wrap: Callable[[Term], Term], inner: PatternInput) -> Term:
@@ -145,6 +148,10 @@ class Op:
         self, wrap: Callable[[Term], Term], inner: PatternInput, *, at_least: int = 0, at_most: int = 8
     ) -> Term:
         """`wrap(wrap(… inner))`, so many times; the longest chain is preferred."""
+        if not callable(wrap):
+            raise PassError("what wraps is an operator without its input: op.optional(op.Cast, x)")
+        if not 0 <= at_least <= at_most:
+            raise PassError(f"a chain of at least {at_least} and at most {at_most} nodes is none")
         levels = [_present(self.term(inner))]
         while len(levels) <= at_most:
             levels.append(wrap(levels[-1]))
@@ -164,6 +171,8 @@ class Op:
         _check_operator(op_type, "", 2, {})
         if operator is not None and not operator.has(Trait.ASSOCIATIVE | Trait.COMMUTATIVE):
             raise PassError(f"{op_type} is not associative and commutative: write its nodes one by one")
+        if len(parts) < 2:
+            raise PassError(f"a tree of {op_type} has two leaves at least, not {len(parts)}")
         return Associative(op_type, tuple(_present(self.term(p)) for p in parts))
 
     def example(
@@ -180,18 +189,22 @@ def one_of(*options: PatternInput, pick: str | None = None) -> Term:
     return Op().one_of(*options, pick=pick)
 
 
-def _check_operator(op_type: str, domain: str, arity: int, attributes: Mapping[str, Any]) -> None:
+def _check_operator(
+    op_type: str, domain: str, arity: int, attributes: Mapping[str, Any], outputs: int = 1
+) -> None:
     """Refuse what no node can ever be: it would never match, without a word."""
     name = f"{domain}::{op_type}" if domain else op_type
     if not is_known(domain, op_type):
         raise PassError(f"there is no operator {name!r}", hint=similar(domain, op_type))
-    names, most = attribute_names(domain, op_type), largest_arity(domain, op_type)
+    names, most = attribute_names(domain, op_type), largest_arities(domain, op_type)
     wrong = next((a for a in attributes if names is not None and a not in names), None)
     if wrong is not None:
         hint = did_you_mean(wrong, names or ()) or f"it knows {', '.join(sorted(names or ())) or 'none'}"
         raise PassError(f"{name} has no attribute {wrong!r}", hint=hint)
-    if most is not None and arity > most:
-        raise PassError(f"{name} takes at most {most} inputs, not {arity}")
+    if most is not None and arity > most[0]:
+        raise PassError(f"{name} takes at most {counted(most[0], 'input')}, not {arity}")
+    if most is not None and outputs > most[1]:
+        raise PassError(f"{name} makes at most {counted(most[1], 'output')}, not {outputs}")
 
 
 def _present(term: Term | None) -> Term:
@@ -327,4 +340,7 @@ def trace(match: Callable[..., Any], owner: str) -> Pattern:
             f"{owner!r}, match at {defined_at(match)}: it returned {found}, not what `op` made",
             hint="is a `return` missing?",
         )
-    return Pattern(outputs)
+    pattern = Pattern(outputs)
+    with blamed(owner, match):
+        assert pattern.anchors, "a pattern ends in a node"
+    return pattern

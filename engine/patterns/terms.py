@@ -48,6 +48,11 @@ class Capture(Term):
     ) -> Constrained:
         """The same value, accepted only with this element type, rank or constness."""
         dtypes = dtype if isinstance(dtype, tuple) or dtype is None else (dtype,)
+        for given in dtypes or ():
+            if not isinstance(given, ir.DataType):
+                raise TypeError(f"{given!r} is no element type; one is onnx_ir.DataType.FLOAT")
+        if rank is not None and (not isinstance(rank, int) or rank < 0):
+            raise TypeError(f"{rank!r} is no rank")
         return Constrained(self, dtypes, rank, constant)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fuseline.engine.constants import constant, is_constant
+from fuseline.engine.constants import constant, is_constant, tensor_of
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, has_references, is_standard, only_user, rank_of
 from fuseline.engine.operators import record
@@ -61,7 +61,7 @@ class Product:
     def matrix(self) -> Array:
         """The weight as the product needs it."""
         assert self.weight.const_value is not None or self.weight.producer() is not None
-        tensor = ir.convenience.get_const_tensor(self.weight, propagate_shape_type=False)
+        tensor = tensor_of(self.weight)
         assert tensor is not None
         array = np.asarray(tensor.numpy(), np.float32)
         if self.kind != "matrix":

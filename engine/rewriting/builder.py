@@ -226,7 +226,11 @@ class Builder:
         if dtype is None:
             # A list of nothing is one of axes or sizes, though numpy takes it for floats.
             dtype = self._dtype if array.dtype.kind == "f" and array.size else ir.DataType.INT64
-        return array.astype(dtype.numpy())
+        with np.errstate(over="ignore"):
+            made = array.astype(dtype.numpy())
+        if array.dtype.kind == "f" and bool((np.isinf(made) & np.isfinite(array)).any()):
+            raise PassError(f"{content!r} is more than {dtype.name} can hold")
+        return made
 
     def _read(self, operand: ir.Value | Array) -> Array | None:
         return operand if isinstance(operand, np.ndarray) else constant(self.model, operand)
@@ -271,11 +275,17 @@ def _wanted_dtype(found: Signature, index: int, inputs: Sequence[Operand]) -> ir
     return None
 
 
+def _whole(value: Any) -> int:
+    if isinstance(value, float | np.floating) and not float(value).is_integer():
+        raise PassError(f"{value!r} is given for an attribute that takes whole numbers")
+    return int(value)
+
+
 _NUMBERS: dict[int, Callable[[Any], Any]] = {
     int(ir.AttributeType.FLOAT): float,
-    int(ir.AttributeType.INT): int,
+    int(ir.AttributeType.INT): _whole,
     int(ir.AttributeType.FLOATS): lambda values: [float(v) for v in values],
-    int(ir.AttributeType.INTS): lambda values: [int(v) for v in values],
+    int(ir.AttributeType.INTS): lambda values: [_whole(v) for v in values],
 }
 
 

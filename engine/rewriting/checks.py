@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fuseline.engine.errors import PassError
+from fuseline.engine.errors import PassError, did_you_mean
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import STANDARD_DOMAINS, has_references, opset_at, root_of
 from fuseline.engine.operators import Operator, record
-from fuseline.engine.operators.signatures import Signature, fault, is_known, signature, similar
+from fuseline.engine.operators.signatures import Signature, fault, is_known, known_domains, signature, similar
 from fuseline.engine.rewriting.forms import Inexpressible
 from fuseline.engine.shapes.dims import Dims, dims_of
 from fuseline.engine.shapes.element_types import element_type
@@ -46,6 +46,7 @@ def check_node(model: Model, node: ir.Node, graph: ir.Graph) -> None:
             )
         if node.domain in STANDARD_DOMAINS:
             raise Inexpressible(f"opset {version} has no {name}")
+        _check_domain(model, node, graph)
         return
     wrong = fault(node, found)
     if wrong is not None:
@@ -56,6 +57,18 @@ def check_node(model: Model, node: ir.Node, graph: ir.Graph) -> None:
     operator = record(node)
     if operator is not None:
         _check_type(model, node, found, operator, version)
+
+
+def _check_domain(model: Model, node: ir.Node, graph: ir.Graph) -> None:
+    """Refuse an operator of a domain that neither the model nor anybody here has heard of."""
+    imported = {*model.graph.opset_imports, *root_of(model, graph).opset_imports}
+    domains = known_domains()
+    if node.domain not in imported and node.domain not in domains:
+        raise PassError(
+            f"nothing is known of the domain {node.domain!r} of {node.op_type}",
+            hint=did_you_mean(node.domain, domains)
+            or f"declare the operator: register(custom({node.domain!r}, {node.op_type!r}, …))",
+        )
 
 
 def _check_type(model: Model, node: ir.Node, found: Signature, operator: Operator, version: int) -> None:

@@ -23,6 +23,10 @@ class LocalRewrite(Pass):
     operators: ClassVar[tuple[str, ...]] = ()
     """The operators it looks at; one outside the standard domain is written `domain::Op`."""
 
+    def candidates(self, model: Model, rewriter: Rewriter) -> list[ir.Node]:
+        """The nodes to look at, as they are before the first rewrite."""
+        return list(model.nodes())
+
     def applies(self, model: Model, node: ir.Node) -> bool | str:
         """Whether the node needs the fix; a text says why it nearly does."""
         return True
@@ -33,7 +37,7 @@ class LocalRewrite(Pass):
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         wanted = set(self.operators)
-        for node in list(model.nodes()):
+        for node in self.candidates(model, rewriter):
             if _qualified(node) not in wanted:
                 continue
             verdict = self.applies(model, node)

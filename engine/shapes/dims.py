@@ -23,9 +23,11 @@ __all__ = [
     "divide",
     "equal",
     "evaluate",
+    "is_contested",
     "is_placeholder",
     "known",
     "multiply",
+    "names_in",
     "product",
     "shape_of",
     "subtract",
@@ -168,6 +170,14 @@ def evaluate(dim: Dim, sizes: Mapping[str, int]) -> Dim:
     return sum(count * math.prod(sizes[name] for name in factors) for factors, count in polynomial.items())
 
 
+def names_in(dim: Dim) -> tuple[str, ...]:
+    """The names that a dimension is made of; a spelling that is no sum of products is one itself."""
+    polynomial = _polynomial(dim)
+    if polynomial is None:
+        return (dim,) if isinstance(dim, str) else ()
+    return tuple(dict.fromkeys(name for factors in polynomial for name in factors))
+
+
 def at_most(limit: int, dim: Dim) -> Dim:
     """The smaller of the two, written min(limit,dim): the length of a table cut to a length."""
     if isinstance(dim, int):
@@ -187,6 +197,11 @@ def taken(size: int, start: int, end: int, step: int) -> range:
     first = min(max(start + size if start < 0 else start, 0), highest)
     last = min(max(end + size if end < 0 else end, lowest), highest)
     return range(first, last, step)
+
+
+def is_contested(end: int, step: int) -> bool:
+    """Whether Slice steps back to an end that runtimes take for the beginning, and ONNX for the last one."""
+    return step < 0 and end in (2**31 - 1, 2**63 - 1)
 
 
 def _sum(left: _Polynomial, right: _Polynomial, sign: int) -> _Polynomial:

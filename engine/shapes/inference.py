@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from fuseline.engine.constants import tensor_of
 from fuseline.engine.nodes import has_references, is_op, is_standard, subgraphs
 from fuseline.engine.operators import record
 from fuseline.engine.shapes.dims import dims_of
@@ -32,14 +33,20 @@ def infer(node: ir.Node, values: ShapeValues) -> Sequence[Typing] | None:
         return None
     operator, opset = record(node), values.opset(node)
     if operator is not None and operator.shape is not None and opset >= _OLDEST_FOR_RULES:
-        return operator.shape(Site(node, values))
+        try:
+            return operator.shape(Site(node, values))
+        except (ArithmeticError, IndexError, TypeError, ValueError):
+            if not is_standard(node):
+                raise  # a mistake in the rule of a declared operator
+            # Operands that do not fit together: such a node fails where it is run, and perhaps it never is.
+            return None
     return infer_from_schema(values.model, node, opset) if is_standard(node) else None
 
 
 def _constant(node: ir.Node) -> list[Typing] | None:
     if not is_op(node, "Constant") or has_references(node):
         return None
-    tensor = ir.convenience.get_const_tensor(node.outputs[0], propagate_shape_type=False)
+    tensor = tensor_of(node.outputs[0])
     return [(tensor.dtype, tuple(tensor.shape.numpy()))] if tensor is not None else None
 
 

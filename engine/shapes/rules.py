@@ -246,7 +246,9 @@ def _slice_bounds(site: Site) -> list[tuple[int, Dim, Dim, Dim]] | None:
 
 def _sliced(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
-        return len(dims.taken(size, start, end, step)) if step else None
+        if not step or dims.is_contested(end, step):
+            return None
+        return len(dims.taken(size, start, end, step))
     if step != 1 or start != 0:
         return None
     if isinstance(end, int):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fuseline.engine.errors import FuselineError
-from fuseline.engine.memory.planning import MemoryPlan, candidates, cheapest, parse_budget
+from fuseline.engine.memory.planning import (
+    MemoryPlan,
+    OverBudgetError,
+    amount,
+    candidates,
+    parse_budget,
+    within,
+)
 from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
@@ -15,20 +22,52 @@ from fuseline.engine.training import optimizer as names
 from fuseline.engine.training.optimizer import updates
 from fuseline.engine.training.step_runners import keep_outputs
 
-__all__ = ["step_within"]
+__all__ = ["Allowance", "step_within"]
+
+
+class Allowance:
+    """The bytes that a step may take, and the runs that are known to stay within them."""
+
+    def __init__(self, limit: int, largest: Mapping[str, Any]) -> None:
+        self.limit = limit
+        self._largest = {name: tuple(value.shape) for name, value in largest.items()}
+        self._known: set[tuple[Any, ...]] = set()
+
+    def check(self, batch: Mapping[str, Any], outputs: Sequence[str], peak: Callable[[], int]) -> None:
+        """Refuse what the plan was not made for and does not fit; `peak` says what a run would take."""
+        run = (*((name, tuple(value.shape)) for name, value in batch.items()), *outputs)
+        if run in self._known:
+            return
+        taken = 0 if len(outputs) == 1 and self._covers(batch) else peak()
+        if taken > self.limit:
+            raise OverBudgetError(
+                f"this run would take {amount(taken)}, "
+                f"and the memory_budget is {amount(self.limit, floor=True)}",
+                hint="make the step with a batch of such shapes as `largest`, and ask for the loss alone",
+            )
+        self._known.add(run)
+
+    def _covers(self, batch: Mapping[str, Any]) -> bool:
+        return all(
+            name in self._largest
+            and len(value.shape) == len(self._largest[name])
+            and all(size <= most for size, most in zip(value.shape, self._largest[name], strict=True))
+            for name, value in batch.items()
+        )
 
 
 def step_within(
     model: Model, budget: str | float, largest: Mapping[str, Any] | None, *, clipping: bool
-) -> MemoryPlan:
+) -> tuple[MemoryPlan, Allowance]:
     """The cheapest plan, judged by the step that runs: without outputs that nobody asked for."""
     if largest is None:
         raise FuselineError("a memory_budget needs `largest`: a batch of the largest shapes")
+    parse_budget(budget, 1)  # what is no amount of memory is said at once
     wanted = {model.facts.training.loss, names.APPLIED, *updates(model)}
     kept = tuple(str(v.name) for v in model.graph.outputs if v.name in wanted)
     running = Pipeline.of(keep_outputs(kept)).run(model).model
     sizes = sizes_of(running, {name: tuple(value.shape) for name, value in largest.items()})
     plans = candidates(running, sizes, clipping=clipping)
-    chosen = cheapest(plans, parse_budget(budget, max(plan.peak for plan in plans)))
+    chosen, limit = within(plans, budget)
     made = Pipeline.parse(chosen.passes).run(model).model if chosen.passes else model
-    return replace(chosen, model=made)
+    return replace(chosen, model=made), Allowance(limit, largest)

@@ -129,9 +129,12 @@ def _build(forward: ir.Model, loss: str, names: Sequence[str]) -> ir.Model:
         builder.build()
         return ir.from_proto(onnx.load_from_string(builder.get_model()))
     except Exception as error:  # ONNX Runtime raises a dozen unrelated types
+        reason = str(error).strip().splitlines()[0]
         raise PassError(
-            f"ONNX Runtime's gradient builder refuses the graph: {str(error).strip().splitlines()[0]}",
-            hint="'check-trainable' lists every node without a gradient",
+            f"ONNX Runtime's gradient builder refuses the graph: {reason}",
+            hint="the library of the operator's domain is not loaded (`fuseline doctor`)"
+            if "is not a registered function/op" in reason
+            else "'check-trainable' lists every node without a gradient",
         ) from error
     finally:
         ort.set_default_logger_severity(2)

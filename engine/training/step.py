@@ -14,12 +14,13 @@ from fuseline.engine.errors import FuselineError, ModelError
 from fuseline.engine.execution.devices import Device, providers_for
 from fuseline.engine.execution.seeds import seed_runtime
 from fuseline.engine.memory import Simulation, at_sizes
+from fuseline.engine.memory.arena import held
 from fuseline.engine.memory.planning import MemoryPlan
 from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
 from fuseline.engine.properties import Property
 from fuseline.engine.training import optimizer as names
-from fuseline.engine.training.budget import step_within
+from fuseline.engine.training.budget import Allowance, step_within
 from fuseline.engine.training.dropout import SEED
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 from fuseline.engine.training.portability import check_portable
@@ -59,10 +60,12 @@ class TrainingStep:
       native operators in it the graph runs as it is, in its own order, which is how memory is planned.
     - `memory_budget`: "2GB", or a fraction of what the step takes without a plan, for batches up to the
       shapes of `largest`. The cheapest plan that fits is taken (`memory_plan`); where none does, that is an
-      error here, before anything runs. Parameters, moments and the batch are not counted. A plan may update
-      parameters before all gradients are there, unless `settings.max_norm` asks for clipping.
-    - `arena`: whether memory is kept for the next large value instead of given back. It is faster, and holds
-      about half as much again as is alive; by default a step with a budget has none.
+      error here, before anything runs; a larger batch that does not fit is one in `run`. Parameters, moments
+      and the batch are not counted. A plan may update parameters before all gradients are there, unless
+      `settings.max_norm` asks for clipping.
+    - `arena`: True keeps memory in the runtime's arena, which holds about half as much again as is alive;
+      False gives it back at once, which costs page faults. By default values lie in one block, as large as
+      what is alive; where that cannot be, there is an arena unless there is a budget.
     - `seed`: makes dropout reproducible; without one, each run draws its own.
     - `profile`: ONNX Runtime's profiler writes files that begin so; `end_profiling` gives the one of `run`.
     - `loss_scale` multiplies all gradients (1/accumulation steps, or a loss scale).
@@ -93,9 +96,10 @@ class TrainingStep:
         self.settings = settings or OptimizerSettings()
         self.memory_plan: MemoryPlan | None = None
         """The passes that keep the step within its budget, what they reach and what they cost."""
+        self._allowance: Allowance | None = None
         if memory_budget is not None:
             clipping = self.settings.max_norm > 0
-            self.memory_plan = step_within(model, memory_budget, largest, clipping=clipping)
+            self.memory_plan, self._allowance = step_within(model, memory_budget, largest, clipping=clipping)
             model = self.memory_plan.model
         self.model = model
         self._clips = any(v.name == names.MAX_NORM for v in model.graph.inputs)
@@ -107,6 +111,7 @@ class TrainingStep:
             "providers": providers_for(device, model),
             "profile": profile,
             "arena": memory_budget is None if arena is None else arena,
+            "block": arena is None,
         }
         self._runners = StepRunners(model, self._state, options)
         self._random = np.random.default_rng()
@@ -188,6 +193,8 @@ class TrainingStep:
     ) -> dict[str, Array]:
         wanted = list(outputs) if outputs is not None else [self._loss]
         self._check_batch(batch)
+        if self._allowance is not None:
+            self._allowance.check(batch, wanted, lambda: held(self.memory(batch, wanted)))
         if self.optimizer is not None:
             if not apply and not self.optimizer.accumulate:
                 raise FuselineError(
@@ -226,6 +233,11 @@ class TrainingStep:
         given = {name: tuple(value.shape) for name, value in batch.items()}
         given |= {name: array.shape for name, array in self._state.arrays.items()}
         return Simulation(at_sizes(model, sizes_of(model, given)))
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """Values of the last run that lay in the block, and its bytes by plan; None without one."""
+        return self._runners.training([self._loss]).placed
 
     def _check_batch(self, batch: Mapping[str, Any]) -> None:
         unknown = [name for name in batch if name not in self._known]

@@ -104,6 +104,11 @@ class StepState(State):
         for name in (*moments, *self._updates.values()):
             if name in inputs and name not in self.arrays:
                 self.add_zeros(inputs[name])
+        # A state that is only ever written has no place in the graph, but one here.
+        outputs = {str(v.name): v for v in graph.outputs}
+        for output, name in self._updates.items():
+            if name not in self.arrays:
+                self.add_zeros(outputs[output], name)
 
     def _share_outputs(self) -> dict[str, str]:
         targets = dict(self._updates)

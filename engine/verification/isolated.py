@@ -150,5 +150,5 @@ def _opened(source: str | bytes, needed: list[str]) -> IsolatedSession:
     except Crashed:
         raise
     except ModelError as error:
-        raise ModelError(f"ONNX Runtime refuses the model: {runtime.shorten(error)}") from error
+        raise ModelError(f"ONNX Runtime refuses the model: {runtime.refusal(error)}") from error
     return IsolatedSession(_process, number, inputs, outputs)

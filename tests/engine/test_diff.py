@@ -257,3 +257,15 @@ def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
     page = CliRunner().invoke(app, [a, b, "--html", str(tmp_path / "d.html")])
     assert page.exit_code == 1
     assert "<!doctype html>" in (tmp_path / "d.html").read_text()
+
+
+def test_a_name_cannot_break_a_line() -> None:
+    """Nor can it reach the terminal: what is no letter is written out."""
+    before = model("y = Neg(x)", "(float[4] x) => (float[4] y)")
+    other = before.clone()
+    other.graph.inputs[0].name = "two\nlines \x1b[31mred"
+    assert "y = Neg(two\\nlines \\x1b[31mred) : float[4]\n" in str(other)
+    found = diff(before, other)
+    for text in (str(found), rich_text(found).plain):
+        assert "graph main (1 node)\n" in text
+        assert "+ input two\\nlines \\x1b[31mred: float[4]\n" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from fuseline.engine.conversion import convert_opset, lower_ir
-from fuseline.engine.errors import ModelError
+from fuseline.engine.errors import FuselineError, ModelError
 from fuseline.engine.facts import Facts, Origin
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
@@ -61,10 +63,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     before = {f.name: f.read_bytes() for f in tmp_path.iterdir()}
 
     def broken(*_: object) -> None:
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "disk full")
 
     monkeypatch.setattr(Path, "write_bytes", broken)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match=rf"disk full: '{path}'"):
         small().save(path, external=True)
     assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
 
@@ -241,3 +243,46 @@ def test_a_file_says_the_shape_of_a_weight_once(tmp_path: Path) -> None:
         graph = onnx.load(tmp_path / "m.onnx").graph
         assert [t.name for t in graph.initializer] == ["w"]
         assert "w" not in {v.name for v in graph.value_info}
+
+
+def test_saving_leaves_the_weights_of_a_neighbour_alone(tmp_path: Path) -> None:
+    for name in ("m.onnx.bak", "m.onnx", "m.onnx"):
+        small().save(tmp_path / name, external=True)
+    assert np.array_equal(
+        outputs(Model.load(tmp_path / "m.onnx.bak")), outputs(Model.load(tmp_path / "m.onnx"))
+    )
+    assert len(list(tmp_path.glob("*.data"))) == 2  # what the first m.onnx had is gone
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FuselineError, match="is a device or a pipe"):
+        small().save(pipe)
+    assert pipe.is_fifo()
+    assert [f.name for f in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_length_that_is_not_the_weights_own_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    small().save(path, external=True)
+    proto = onnx.load(path, load_external_data=False)
+    for entry in proto.graph.initializer[0].external_data:
+        if entry.key == "length":
+            entry.value = "400"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="takes 16,384 bytes, and the model says"):
+        Model.load(path)
+
+
+@pytest.mark.parametrize("offset", ["abc", "-64", "1.5", ""])
+def test_an_offset_that_is_no_number_is_refused(tmp_path: Path, offset: str) -> None:
+    path = tmp_path / "m.onnx"
+    small().save(path, external=True)
+    proto = onnx.load(path, load_external_data=False)
+    for entry in proto.graph.initializer[0].external_data:
+        if entry.key == "offset":
+            entry.value = offset
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match=f"the offset of weight 'w' is '{offset}', no number of bytes"):
+        Model.load(path)

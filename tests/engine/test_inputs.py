@@ -193,3 +193,11 @@ def test_npz_is_read_and_checked(tmp_path: Path) -> None:
         load_npz(tmp_path / "text.npz", made)
     with pytest.raises(ModelError, match="there is no file"):
         load_npz(tmp_path / "none.npz", made)
+
+
+def test_a_vector_is_long_enough_to_tell_operators_apart() -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (bool[N] x, bool[N] z) => (bool[N] y) { y = And(x, z) }'
+    )
+    feeds = generate(Model.from_text(text))
+    assert len(set(zip(feeds["x"].tolist(), feeds["z"].tolist(), strict=True))) == 4

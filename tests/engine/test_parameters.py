@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuseline.engine.errors import ModelError
+from fuseline.engine.model import Model
 from fuseline.engine.parameter_steps import Cast, Reshape, Step, Transpose
 from fuseline.engine.parameters import Parameter, ParameterMap
 
@@ -156,3 +157,51 @@ def test_any_sequence_of_steps_inverts_and_survives_json(kinds: list[str]) -> No
     assert {k: v.shape for k, v in graph.items()} == shapes
     for name, content in weights.from_graph(graph).items():
         np.testing.assert_array_equal(content, original[name])
+
+
+def test_a_step_that_is_declared_wrongly_is_refused() -> None:
+    def defined(**body: Any) -> None:
+        type(
+            "Wrong",
+            (Step,),
+            {"apply": lambda s, a: a, "invert": lambda s, a: a, "kind": "test-wrong", **body},
+        )
+
+    for body, message in (
+        ({"kind": None}, "has no kind"),
+        ({"kind": "transpose"}, "is called 'transpose', as .*Transpose is"),
+        ({"apply": Step.apply}, "has no method 'apply'"),
+        ({"__annotations__": {"step": int}}, "has a field 'step'"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            defined(**body)
+
+
+def test_a_weight_goes_only_through_a_step_that_leads_back() -> None:
+    @dataclass(frozen=True)
+    class Shift(Step):
+        kind = "test-shift"
+        by: float
+        back: float
+
+        def apply(self, array: Any) -> Any:
+            return array + np.float32(self.by)
+
+        def invert(self, array: Any) -> Any:
+            return array - np.float32(self.back)
+
+    model = Model.from_text(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> '
+        "{ y = Add(x, w) }"
+    )
+    model.parameters.add(Parameter("weight", "w", (2,)))
+    weight = model.graph.initializers["w"]
+    with pytest.raises(ModelError, match=r"'test-shift' on an array of float32.* does not lead back"):
+        model.transform_parameter(weight, Shift(1.0, 2.0))
+    with pytest.raises(ModelError, match=r"leads back to one of float64\[2\]"):
+        model.transform_parameter(weight, Cast("float64", "float16"))
+    model.transform_parameter(weight, Shift(1.0, 1.0))
+    assert weight.const_value is not None
+    np.testing.assert_array_equal(weight.const_value.numpy(), [2, 3])
+    kept = model.parameters.from_graph({"w": weight.const_value.numpy()})
+    np.testing.assert_array_equal(kept["weight"], [1, 2])

@@ -120,7 +120,14 @@ def test_malformed_text(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     "text, message",
-    [("[1", "not valid YAML"), ("a: 1", "list under 'passes'"), ("passes: []\npases: 1", "unknown key")],
+    [
+        ("[1", "not valid YAML"),
+        ("a: 1", "list under 'passes'"),
+        ("passes: []\npases: 1", "unknown key"),
+        ("passes: []\npasses: []", "'passes' is given twice"),
+        ("passes: [{repeat: {at-most: 0}, passes: [keep-outputs]}]", "would run nothing"),
+        ("passes: [{repeat: {}, passes: [keep-outputs], at-most: 2}]", "cannot read the entry"),
+    ],
 )
 def test_malformed_yaml(text: str, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
@@ -234,3 +241,30 @@ def test_provenance_both_ways() -> None:
     assert rewrite.removed == ["Relu_3"]
     assert rewrite.added == [new[1].name]
     assert [o.name for o in result.model.graph.outputs] == ["y"]
+
+
+WRONG_YAML = {
+    "- fold-constants\n- fold-constnts": r"mine.yaml:3: there is no pass named 'fold-constnts'",
+    "- fold-constants: {growht: 1}": r"mine.yaml:2: 'fold-constants' has no option 'growht'",
+    "- fold-constants: {growth: on}": r"mine.yaml:2: option 'growth' .* must be a whole number, not True",
+    "- fold-constants{growth=1}": r"mine.yaml:2: .* is no name of a pass\n.*`name: \{option: value\}`",
+    "- inference: {a: 1}": r"mine.yaml:2: 'inference' is a ready pipeline, and takes no options",
+    "- repeat: {passes: [a]}": r"mine.yaml:2: 'repeat' takes options, and beside it a list",
+    "- repeat: {at-most: 2}\n  passes:\n  - nothing": r"mine.yaml:4: there is no pass named 'nothing'",
+    "- 5": r"mine.yaml:2: cannot read the entry 5",
+    "  []": r"mine.yaml has no passes",
+}
+
+
+@pytest.mark.parametrize("entries", WRONG_YAML)
+def test_a_mistake_in_a_file_has_its_line(entries: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"passes:\n{entries}\n")
+    with pytest.raises(PipelineError, match=WRONG_YAML[entries]):
+        Pipeline.from_yaml(path)
+
+
+def test_what_yaml_reads_as_something_else_is_no_text() -> None:
+    for content in ("on", "[a]", "{a: 1}", "null"):
+        with pytest.raises(PipelineError, match="must be a list, each a text"):
+            Pipeline.from_yaml(f"passes:\n- keep-outputs: {{names: [{content}]}}")

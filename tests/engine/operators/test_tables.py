@@ -34,6 +34,7 @@ ALLOWED = {
     "passes/quantization/quantize_static.py": _CHOICE,
     "passes/training/decompose_activations.py": _SUBJECT,
     "passes/training/decompose_normalization.py": _SUBJECT,
+    "passes/training/decompose_pooling.py": _SUBJECT,
     "passes/training/decompose_reductions.py": _SUBJECT,
     "passes/training/expand_broadcast.py": _SUBJECT,
     "passes/training/expand_where.py": _SUBJECT,
