@@ -11,7 +11,7 @@ from fuseline.engine.rewriting.rewriter import Rewriter
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.folding.reshape_target import reshape_target
 
-__all__ = ["CanonicalizeTranspose"]
+__all__ = ["CanonicalizeTranspose", "moves_ones_alone"]
 
 
 class CanonicalizeTranspose(Pass):
@@ -33,12 +33,24 @@ class CanonicalizeTranspose(Pass):
         return rewriter.changes
 
 
+def moves_ones_alone(node: ir.Node) -> bool:
+    """A Transpose that changes the places of dimensions of size 1 and of no others: no element moves."""
+    dims, perm = dims_of(node.inputs[0]), _perm(node)
+    if dims is None or perm is None:
+        return False
+    moved = [i for i in perm if dims[i] != 1]
+    return moved == sorted(moved) and perm != sorted(perm)
+
+
 def _target(node: ir.Node) -> list[int] | None:
+    dims, perm = dims_of(node.inputs[0]), _perm(node)
+    if dims is None or perm is None or not moves_ones_alone(node):
+        return None
+    return reshape_target(dims, tuple(dims[i] for i in perm))
+
+
+def _perm(node: ir.Node) -> list[int] | None:
     dims = dims_of(node.inputs[0])
     if dims is None or has_references(node):
         return None
-    perm = node.attributes.get_ints("perm") or range(len(dims) - 1, -1, -1)
-    moved = [i for i in perm if dims[i] != 1]
-    if moved != sorted(moved) or list(perm) == sorted(perm):
-        return None
-    return reshape_target(dims, tuple(dims[i] for i in perm))
+    return list(node.attributes.get_ints("perm") or range(len(dims) - 1, -1, -1))

@@ -66,6 +66,10 @@ def scale_and_shift(
     with np.errstate(all="ignore"):
         new_weight = (weight.astype(np.float64) * factors).astype(weight.dtype)
         new_bias = (bias.astype(np.float64) * scale + shift).astype(weight.dtype)
+    vanishing = np.flatnonzero(_vanishes(weight, scale, new_weight, axis) & ~_is_normal(new_bias))
+    if vanishing.size:
+        rewriter.reject(last, f"the weights of channel {vanishing[0]} would be too small for {weight.dtype}")
+        return False
     if not _permitted(rewriter, last, f"{last.op_type} of a convolution", new_weight, new_bias):
         return False
     op = rewriter.builder(convolution)
@@ -83,11 +87,25 @@ def scale_input(
     assert weight is not None
     with np.errstate(all="ignore"):
         new_weight = (weight.astype(np.float64) * factor).astype(weight.dtype)
+    if _vanishes(weight, np.array(factor), new_weight, 0).any():
+        rewriter.reject(convolution, f"the weights would be too small for {weight.dtype}")
+        return
     if not _permitted(rewriter, convolution, f"convolution of a {first.op_type}", new_weight):
         return
     op = rewriter.builder(convolution)
     [made] = op.copy(convolution, (x, op.constant(new_weight, "weight"), *convolution.inputs[2:]))
     rewriter.replace([first, convolution], op.nodes, [(convolution.outputs[0], made)])
+
+
+def _vanishes(weight: Array, scale: Array, scaled: Array, axis: int) -> npt.NDArray[np.bool_]:
+    """The channels of which nothing is left, or digits only, though they are scaled by something."""
+    others = tuple(i for i in range(weight.ndim) if i != axis)
+    was = np.abs(weight).max(others, initial=0) > 0
+    return np.asarray(was & (scale != 0) & ~_is_normal(np.abs(scaled).max(others, initial=0)))
+
+
+def _is_normal(array: Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.abs(array) >= np.finfo(array.dtype).tiny)
 
 
 def _permitted(rewriter: Rewriter, node: ir.Node, note: str, *weights: Array) -> bool:

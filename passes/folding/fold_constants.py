@@ -11,7 +11,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fuseline.engine.analysis import Contents
-from fuseline.engine.constants import is_constant
+from fuseline.engine.constants import is_constant, tensor_of
+from fuseline.engine.errors import PassError
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, is_standard, opset_of
 from fuseline.engine.operators import Trait, record
@@ -83,6 +84,10 @@ class FoldConstants(Pass):
             rewriter.reject(node, "its inputs are constants, but it cannot be evaluated")
             return None
         if not _as_inferred(outputs, infer(node, values)):
+            if not is_standard(node):
+                shapes = ", ".join(str(list(a.shape)) for a in outputs)
+                label = f"the reference of {node.domain}::{node.op_type}"
+                raise PassError(f"{label} gave {shapes}, its shape rule something else")
             rewriter.reject(node, "ONNX Runtime gives it another shape than ONNX")
             return None
         grown = sum(a.nbytes for a in outputs) - freed
@@ -95,8 +100,11 @@ class FoldConstants(Pass):
 def _as_inferred(outputs: Sequence[Array], inferred: Sequence[Typing] | None) -> bool:
     """ONNX Runtime's reductions of nothing keep the shape; what reads the result was written for another."""
     for array, (_, dims) in zip(outputs, inferred or (), strict=False):
-        shape = known(dims)
-        if shape is not None and tuple(shape) != array.shape:
+        if dims is None:
+            continue
+        if len(dims) != array.ndim or any(
+            isinstance(dim, int) and dim != size for dim, size in zip(dims, array.shape, strict=True)
+        ):
             return False
     return True
 
@@ -117,7 +125,7 @@ def _is_computation(node: ir.Node) -> bool:
 
 
 def _tensor(value: ir.Value | None) -> Any:
-    return ir.convenience.get_const_tensor(value, propagate_shape_type=False) if value is not None else None
+    return tensor_of(value) if value is not None else None
 
 
 def _is_last(value: ir.Value) -> bool:

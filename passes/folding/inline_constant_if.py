@@ -53,13 +53,13 @@ def _inline(rewriter: Rewriter, node: ir.Node, branch: ir.Graph, names: Counter[
     """Move the branch's content in front of the node, then let its outputs take over."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
+    results = list(branch.outputs)
+    branch.outputs.clear()  # first: what is still an output of the branch cannot join another graph
     initializers = list(branch.initializers.values())
     branch.initializers.clear()
     for value in initializers:
         _make_unique(value, names)
         graph.register_initializer(value)
-    results = list(branch.outputs)
-    branch.outputs.clear()
     for inner in ir.traversal.RecursiveGraphIterator(branch):
         for value in inner.outputs:
             _make_unique(value, names)

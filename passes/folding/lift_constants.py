@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fuseline.engine.constants import tensor_of
 from fuseline.engine.initializers import add_initializer
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import function_graphs, has_references, nodes_of
@@ -27,7 +28,7 @@ class LiftConstants(Pass):
             value = node.outputs[0]
             if node.graph in in_functions or value.is_graph_output() or has_references(node):
                 continue
-            tensor = ir.convenience.get_const_tensor(value, propagate_shape_type=False)
+            tensor = tensor_of(value)
             if tensor is not None and rewriter.permit(node, "constant node"):
                 _lift(rewriter, node, tensor)
         return rewriter.changes

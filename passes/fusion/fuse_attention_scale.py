@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
+from fuseline.passes.fusion.fragments.values import fits_attribute
 
 __all__ = ["FuseAttentionScale"]
 
@@ -25,7 +26,10 @@ class FuseAttentionScale(Fusion):
     def check(self, factor: ir.Value, scale: float | None, context: Context) -> str | None:
         if not context.scalar(factor):
             return f"the factor {factor.name!r} is not a constant other than 0"
-        return None if scale else "the scale of the attention is left to the runtime"
+        if not scale:
+            return "the scale of the attention is left to the runtime"
+        total = scale * (context.scalar(factor) or 1.0)
+        return None if fits_attribute(total) else f"the scale would be {total:g}, no number of 32 bits"
 
     def replace(self, op: Builder, q: ir.Value, factor: ir.Value, scale: float, context: Context) -> ir.Value:
         node = context.node("attention")

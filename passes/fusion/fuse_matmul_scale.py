@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from fuseline.engine.nodes import attribute, attributes
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
+from fuseline.passes.fusion.fragments.values import fits_attribute
 
 __all__ = ["FuseMatmulScale"]
 
@@ -27,7 +28,10 @@ class FuseMatmulScale(Fusion):
         self, context: Context, factor: ir.Value | None = None, divisor: ir.Value | None = None
     ) -> str | None:
         value = context.scalar(factor if factor is not None else divisor)
-        return None if value else f"the factor is {value}, not a constant other than 0"
+        if not value:
+            return f"the factor is {value}, not a constant other than 0"
+        alpha = _alpha(context, factor, divisor)
+        return None if fits_attribute(alpha) else f"alpha would be {alpha:g}, no number of 32 bits"
 
     def replace(
         self,
@@ -38,9 +42,11 @@ class FuseMatmulScale(Fusion):
         factor: ir.Value | None = None,
         divisor: ir.Value | None = None,
     ) -> ir.Value:
-        node = context.node("product")
-        scale = context.scalar(factor) if factor is not None else 1.0 / (context.scalar(divisor) or 1.0)
-        alpha = attribute(node, "alpha", 1.0) * (scale or 1.0)
-        given = attributes(node) | {"alpha": alpha}
+        given = attributes(context.node("product")) | {"alpha": _alpha(context, factor, divisor)}
         fused: ir.Value = op.FusedMatMul(a, b, **given, _domain="com.microsoft")
         return fused
+
+
+def _alpha(context: Context, factor: ir.Value | None, divisor: ir.Value | None) -> float:
+    scale = context.scalar(factor) if factor is not None else 1.0 / (context.scalar(divisor) or 1.0)
+    return float(attribute(context.node("product"), "alpha", 1.0) * (scale or 1.0))

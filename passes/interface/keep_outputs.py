@@ -33,6 +33,8 @@ class KeepOutputs(Pass):
                 raise ModelError(f"the graph has no output {name!r}", hint=did_you_mean(name, known))
         written = facts.training.updates if self.updates else {}
         kept = [v for name, v in known.items() if name in self.names or name in written]
+        if not kept:
+            raise ModelError("no output would be left", hint=f"the graph has {', '.join(known)}")
         if len(kept) == len(known) or not rewriter.permit("outputs", self.summary()):
             return rewriter.changes
         dropped = known.keys() - {str(v.name) for v in kept}

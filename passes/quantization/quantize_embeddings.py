@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from fuseline.engine.constants import is_constant
+from fuseline.engine.constants import is_constant, tensor_of
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, opset_of, rank_of
 from fuseline.engine.pass_ import Pass
@@ -106,7 +106,7 @@ class QuantizeEmbeddings(Pass):
 
 def _rows(op: Builder, table: ir.Value | None, ids: ir.Value | None) -> Any:
     assert table is not None
-    tensor = ir.convenience.get_const_tensor(table, propagate_shape_type=False)
+    tensor = tensor_of(table)
     assert tensor is not None
     quantized = quantize_weight(np.asarray(tensor.numpy(), np.float32), Grid(), axis=1)
     rows = op.Gather(op.constant(quantized.values, "table"), ids)

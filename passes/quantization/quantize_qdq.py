@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.calibration import CalibrationTable, Observer
-from fuseline.engine.constants import is_constant
+from fuseline.engine.constants import is_constant, tensor_of
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, is_op, opset_of
 from fuseline.engine.pass_ import Pass
@@ -166,7 +166,7 @@ class QuantizeQdq(Pass):
         return job.ready[key]
 
     def _constant(self, op: Builder, node: ir.Node, index: int, value: ir.Value) -> ir.Value:
-        tensor = ir.convenience.get_const_tensor(value, propagate_shape_type=False)
+        tensor = tensor_of(value)
         assert tensor is not None
         content = np.asarray(tensor.numpy(), np.float32)
         axis = _channel_axis(node, index, content) if self.per_channel else None

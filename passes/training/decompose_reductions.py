@@ -6,31 +6,27 @@ from typing import Any
 
 import onnx_ir as ir
 
+from fuseline.engine.analysis.learns import Learns
 from fuseline.engine.model import Model
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.local_rewrite import LocalRewrite
+from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["DecomposeReductions"]
-
-
-_COMPARING = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Shape"}
 
 
 class DecomposeReductions(LocalRewrite):
     """ReduceSumSquare, ReduceL1, ReduceLogSum, ReduceMax, ReduceMin → ReduceSum of elementwise operators
 
-    A maximum or minimum that several elements share passes its gradient on to them in equal parts.
+    A maximum or minimum that several elements share passes its gradient on to them in equal parts. What no
+    gradient flows through stays as it is.
     """
 
     name = "decompose-reductions"
     operators = ("ReduceSumSquare", "ReduceL1", "ReduceLogSum", "ReduceMax", "ReduceMin")
 
-    def applies(self, model: Model, node: ir.Node) -> bool | str:
-        x = node.inputs[0]
-        if x is None or x.dtype is None or not x.dtype.is_floating_point():
-            return False
-        # Whoever only compares with an extreme asks for no gradient of it.
-        return not all(user.op_type in _COMPARING for user, _ in node.outputs[0].uses())
+    def candidates(self, model: Model, rewriter: Rewriter) -> list[ir.Node]:
+        return list(rewriter.analysis(Learns).nodes)
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
         x = node.inputs[0]
@@ -46,15 +42,15 @@ class DecomposeReductions(LocalRewrite):
 
 
 def _extreme(op: Builder, node: ir.Node, x: ir.Value) -> ir.Value:
-    """The maximum or minimum as the mean of the elements that equal it.
+    """The maximum or minimum as the mean of the elements that equal it, divided before they are added.
 
-    No gradient passes through the condition of Where, so that finding the extreme needs none.
+    Their sum may be more than the type can hold. No gradient passes through the condition of Where, so that
+    finding the extreme needs none. Nothing equals NaN: zero divided by a count of zero is NaN again.
     """
     best = _reduce(op, node, node.op_type, x, keepdims=1)
     chosen = op.Equal(x, best)
-    count = _reduce(op, node, "ReduceSum", op.Where(chosen, 1.0, 0.0))
-    total = _reduce(op, node, "ReduceSum", op.Where(chosen, x, 0.0))
-    return op.Div(total, count)
+    count = _reduce(op, node, "ReduceSum", op.Where(chosen, 1.0, 0.0), keepdims=1)
+    return _reduce(op, node, "ReduceSum", op.Div(op.Where(chosen, x, 0.0), count))
 
 
 def _reduce(op: Builder, node: ir.Node, op_type: str, x: ir.Value, keepdims: int | None = None) -> ir.Value:

@@ -28,7 +28,10 @@ class GoldenFile(pytest.File):
         pipeline, cases = read(self.path)
         self.updates = {}
         for case in cases:
-            yield GoldenItem.from_parent(self, name=case.name, pipeline=pipeline, case=case)
+            item = GoldenItem.from_parent(self, name=case.name, pipeline=pipeline, case=case)
+            if "NATIVE" in case.directives:
+                item.add_marker(pytest.mark.native)
+            yield item
 
     def teardown(self) -> None:
         if self.updates:
@@ -55,5 +58,5 @@ class GoldenItem(pytest.Item):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, f"{self.path.stem}::{self.name}"
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, f"{self.path.stem}::{self.name}"

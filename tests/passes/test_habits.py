@@ -18,6 +18,7 @@ BY_HAND = {
     "passes/folding/evaluate.py": "a node is run alone, in a model of its own",
     "passes/folding/infer_shapes.py": "writing down what was inferred is what the pass does",
     "passes/quantization/quantize_qdq.py": "an input is as long as there turn out to be sites",
+    "passes/training/drop_unused_results.py": "a result that is left out has no name, type or shape",
 }
 
 

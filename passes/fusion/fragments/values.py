@@ -15,6 +15,7 @@ __all__ = [
     "Array",
     "broadcasts_last",
     "content",
+    "fits_attribute",
     "is_last_axis",
     "is_vector",
     "last_dim",
@@ -23,6 +24,12 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+
+
+def fits_attribute(number: float) -> bool:
+    """Whether a float attribute, which has 32 bits, holds the number to its last digits."""
+    limits = np.finfo(np.float32)
+    return number == 0 or float(limits.tiny) <= abs(number) <= float(limits.max)
 
 
 def rank(value: ir.Value | None) -> int | None:

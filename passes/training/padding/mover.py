@@ -174,6 +174,8 @@ class Mover:
         index = self._wanted.index(node)
         self._put(self._op, self._first)
         y = op.Gather(self._part(op, value, Part.ROW, 1), index, axis=0)
+        # The model may declare what no rule knows: how many rows a slice takes of an axis of unknown length.
+        op.declare(y, dims=dims_of(node.outputs[0]))
         self._rewriter.replace([node], op.nodes, [(node.outputs[0], y)])
 
 

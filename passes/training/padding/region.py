@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fuseline.engine.analysis.reads import ancestors
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import attribute, is_op, is_standard
+from fuseline.engine.nodes import attribute, is_op, is_standard, read_by
 from fuseline.engine.rewriting.rowwise import is_linear
 from fuseline.engine.rewriting.tokens import Grid, Needs, Part, token_operands
 from fuseline.engine.shapes.dims import dims_of
@@ -44,33 +44,80 @@ class TokenRegion:
 
 
 def find_region(model: Model, grid: Grid, ends: Sequence[ir.Value]) -> TokenRegion | str:
-    """What of the way to these outputs is computed for some tokens only; or why nothing is."""
+    """What of the way to these outputs is computed for some tokens only; or why nothing is.
+
+    What decides which tokens count is computed before any of them: all that leads to it stays as it is.
+    """
     relevant = leading_to(model, ends)
+    deciding: set[ir.Node] = set()
+    while True:
+        found = _collect(model, grid, ends, relevant, deciding)
+        before = _leading_to_choice(found)
+        if before.isdisjoint([*found.nodes, *found.keys, *found.selections]):
+            return _obstacle(found) or found
+        deciding |= before
+
+
+def _collect(
+    model: Model, grid: Grid, ends: Sequence[ir.Value], relevant: list[ir.Node], deciding: set[ir.Node]
+) -> TokenRegion:
+    """All that can be computed for some tokens, from the last node backwards; not what decides which."""
     found = TokenRegion(grid)
     wanted: set[tuple[ir.Node, int]] = set()  # operands of which some tokens are enough
     known = set(relevant)
     for node in reversed(relevant):
         needs = _needs(model, node, grid)
-        reader = _reader_of_all(node, known, wanted) if needs is not None else None
-        if reader is None and node.outputs[0] in ends:
-            reader = "the graph"
-        if needs is not None and reader is None:
+        hindrance = _hindrance(node, ends, known, wanted, deciding) if needs is not None else None
+        if needs is not None and hindrance is None:
             found.nodes[node] = needs
         elif is_op(node, "Shape") and grid.leading(node.inputs[0]) is not None:
             found.shapes.append(node)
             needs = {0: Part.ROW}
-        elif _selects(model, node, grid):
+        elif node not in deciding and _selects(model, node, grid):
             found.selections.append(node)
             needs = {0: Part.ROW}
         else:
-            if needs is not None and not found.hindrance:
-                found.hindrance = f"{reader} reads {node.outputs[0].name!r} of all tokens, padding included"
-            form = form_of(node)
-            needs = form.keys_on(node, grid) if form is not None and form.queries not in form.keys else {}
+            found.hindrance = found.hindrance or hindrance or ""
+            needs = _keys_of_others(node, grid) if node not in deciding else {}
             if needs:
                 found.keys[node] = needs
         wanted.update((node, place) for place, part in needs.items() if part is Part.ROW)
-    return _obstacle(found) or found
+    _drop_readers_of_all(found)
+    return found
+
+
+def _keys_of_others(node: ir.Node, grid: Grid) -> Needs:
+    """The keys of attention whose queries are not among them."""
+    form = form_of(node)
+    return form.keys_on(node, grid) if form is not None and form.queries not in form.keys else {}
+
+
+def _drop_readers_of_all(found: TokenRegion) -> None:
+    """Who reads nothing of what is computed for some tokens goes on as it does."""
+    made = {node.outputs[0] for node in found.nodes}
+    found.selections = [node for node in found.selections if node.inputs[0] in made]
+    found.keys = {
+        node: needs
+        for node, needs in found.keys.items()
+        if any(node.inputs[place] in made for place in needs)
+    }
+
+
+def _leading_to_choice(found: TokenRegion) -> set[ir.Node]:
+    """The nodes that are to run before it is known which tokens count.
+
+    A shape that was of a value of tokens is one of the grid's sizes instead.
+    """
+    shapes = set(found.shapes)
+    pending = [value.producer() for value in _choosing(found)]
+    seen: set[ir.Node] = set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen or node in shapes:
+            continue
+        seen.add(node)
+        pending.extend(value.producer() for value in read_by(node))
+    return seen
 
 
 def leading_to(model: Model, ends: Sequence[ir.Value]) -> list[ir.Node]:
@@ -92,6 +139,20 @@ def _needs(model: Model, node: ir.Node, grid: Grid) -> Needs | None:
         table = grid.part(dims_of(node.inputs[1]) or (None, None), 2)
         return {0: Part.ROW, 1: table, 2: table} if table in (Part.ROW, Part.PLACE) else None
     return token_operands(model, node, grid)
+
+
+def _hindrance(
+    node: ir.Node,
+    ends: Sequence[ir.Value],
+    relevant: set[ir.Node],
+    wanted: set[tuple[ir.Node, int]],
+    deciding: set[ir.Node],
+) -> str | None:
+    """Why a node that treats tokens alike is computed for all."""
+    if node in deciding:
+        return "which tokens count depends on what is computed of them"
+    reader = "the graph" if node.outputs[0] in ends else _reader_of_all(node, relevant, wanted)
+    return f"{reader} reads {node.outputs[0].name!r} of all tokens, padding included" if reader else None
 
 
 def _reader_of_all(node: ir.Node, relevant: set[ir.Node], wanted: set[tuple[ir.Node, int]]) -> str | None:
@@ -133,9 +194,6 @@ def _obstacle(found: TokenRegion) -> str | None:
         reason = _sees_all(node)
         if reason is not None:
             return reason
-    made = {node.outputs[0] for node in found.nodes}
-    if not made.isdisjoint(ancestors(_choosing(found))):
-        return "which tokens count depends on what is computed of them"
     return None
 
 

@@ -120,10 +120,11 @@ class _Mask:
         self.blind = _any(op, alike, [1], keepdims=0)
         """[batch or 1, queries or 1]: some head hides every key from the query, so that all weigh alike."""
         self.unclear = None
-        """Whether a bias hides keys besides."""
+        """Whether a bias hides keys besides, or shows what the mask hides."""
         if others:
             lowest = op.ReduceMin(others[0], [0, 1, 2, 3], keepdims=0)
-            self.unclear = self._hidden(op, lowest)
+            highest = op.ReduceMax(others[0], [0, 1, 2, 3], keepdims=0)
+            self.unclear = op.Or(self._hidden(op, lowest), op.GreaterOrEqual(highest, np.float32(-_HIDDEN)))
 
     @staticmethod
     def _hidden(op: Builder, values: ir.Value) -> ir.Value:

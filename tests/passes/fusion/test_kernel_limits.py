@@ -20,9 +20,10 @@ def session(
     feeds: dict[str, Array],
     inputs: list[str],
     outputs: tuple[str, ...] = ("y",),
+    domain: str = "com.microsoft",
     **attributes: Any,
 ) -> Any:
-    node = helper.make_node(op_type, inputs, outputs, domain="com.microsoft", **attributes)
+    node = helper.make_node(op_type, inputs, outputs, domain=domain, **attributes)
     types = {k: helper.np_dtype_to_tensor_dtype(v.dtype) for k, v in feeds.items()}
     graph = helper.make_graph(
         [node],
@@ -128,3 +129,12 @@ def test_grouped_attention_is_causal_and_takes_no_mask() -> None:
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     expected = (powers / powers.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(2, 6, -1)
     np.testing.assert_allclose(made, expected, atol=1e-4)
+
+
+def test_layer_norm_loses_what_is_small_beside_the_mean() -> None:
+    spread = floats(1, 64)
+    for mean, is_right in ((10.0, True), (10_000.0, False)):
+        feeds = {"x": spread + np.float32(mean), "scale": np.ones(64, np.float32)}
+        made = session("LayerNormalization", feeds, list(feeds), domain="").run(None, feeds)[0]
+        centred = feeds["x"] - feeds["x"].mean()
+        assert np.allclose(made, centred / centred.std(), atol=1e-2) == is_right

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fuseline.engine import runtime
+from fuseline.engine.facts import DeclaredInput
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.pipeline import Pipeline
@@ -52,3 +53,30 @@ def test_without_its_loss_a_graph_needs_no_labels() -> None:
     assert [v.name for v in made.graph.outputs] == ["y"]
     assert made.facts.interface.outputs == ("y",)
     assert made.facts.training.loss is None
+
+
+def test_sizes_are_not_read_off_labels_that_go() -> None:
+    """Torch's exporter takes the size of the batch from any input that has it."""
+    made = Model.from_text("""<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 3] x, float[batch] labels) => (float loss, float[batch, 3] y)
+  <float[1, 3] w = {1, 2, 3}, int64[1] three = {3}>
+{
+  size = Shape<end: int = 1>(labels)
+  shape = Concat<axis: int = 0>(size, three)
+  wide = Expand(w, shape)
+  y = Mul(x, wide)
+  first = ReduceSum<keepdims: int = 0>(y)
+  d = Sub(first, labels)
+  loss = ReduceSum<keepdims: int = 0>(d)
+}""")
+    made.facts.training = replace(made.facts.training, loss="loss")
+    inputs = {"x": DeclaredInput(("batch", 3)), "labels": DeclaredInput(("batch",))}
+    made.facts.interface = replace(
+        made.facts.interface, inputs=inputs, labels=("labels",), outputs=("loss", "y")
+    )
+    predicting = Pipeline.parse("drop-loss").run(made).model
+    assert [v.name for v in predicting.graph.inputs] == ["x"]
+    assert list(predicting.facts.interface.inputs) == ["x"]
+    x = np.ones((4, 3), np.float32)
+    found = runtime.run(runtime.session(predicting), {"x": x})["y"]
+    np.testing.assert_array_equal(found, x * np.array([[1, 2, 3]], np.float32))

@@ -29,7 +29,14 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 #: What each architecture is here for.
 MODELS = {
-    "bert": ("FusedAttention", "FusedBiasGelu", "FusedLayerNorm", "FusedEmbedding", "FusedCrossEntropy"),
+    "bert": (
+        "FusedAttentionRows",
+        "FusedAttentionPackedRows",
+        "FusedBiasGelu",
+        "FusedLayerNorm",
+        "FusedEmbedding",
+        "FusedCrossEntropy",
+    ),
     "gpt2": ("FusedAttentionPacked", "FusedBiasGeluTanh", "FusedWeightGrad"),
     "llama": ("FusedRmsNorm", "FusedRotary", "FusedSwiGlu"),
 }
