@@ -13,6 +13,7 @@ from torch import nn
 from fuseline.engine.facts import DeclaredInput, Facts, Interface, Origin, Training
 from fuseline.engine.model import Model
 from fuseline.engine.properties import Property
+from fuseline.exporters.conditions import conditions_of, only_excludes_one
 from fuseline.exporters.context import Clock, Progress, attention_set
 from fuseline.exporters.errors import ExportError, ExportMismatch
 from fuseline.exporters.mode import SWITCH, install_switch
@@ -22,6 +23,7 @@ from fuseline.exporters.planning import Dynamic, make_plan
 from fuseline.exporters.provenance import record_provenance
 from fuseline.exporters.sources import Source, resolve
 from fuseline.exporters.tracing import trace, translate
+from fuseline.exporters.verify import CheckReport
 from fuseline.exporters.verify import check as run_check
 from fuseline.exporters.wrapper import UPDATED, Loss
 
@@ -83,9 +85,10 @@ def export(
 
 def export_plan(plan: Plan, source: Source, *, opset: int, check: bool, clock: Clock) -> Model:
     """Trace, translate, name and check what a plan describes."""
-    graph = _graph_of(plan, opset, clock)
+    graph, known = _graph_of(plan, opset, clock)
     with clock.phase("name"):
         model = _finish(graph, plan, source)
+        model.facts.interface = replace(model.facts.interface, **known)
     if check:
         with clock.phase("check"):
             _check(model, plan, source.label)
@@ -93,14 +96,16 @@ def export_plan(plan: Plan, source: Source, *, opset: int, check: bool, clock: C
     return model
 
 
-def _graph_of(plan: Plan, opset: int, clock: Clock) -> ir.Model:
+def _graph_of(plan: Plan, opset: int, clock: Clock) -> tuple[ir.Model, dict[str, Any]]:
+    """The translated graph, and what tracing found out about its interface."""
     example = plan.example()
     with plan.tracing():
         with clock.phase("trace"):
             program = trace(plan.wrapper, plan.inputs, example, train=plan.train)
+        known = {"conditions": conditions_of(program, plan.inputs), "numbers": plan.wrapper.numbers}
         with clock.phase("translate"):
             names = [item.name for item in plan.inputs]
-            return translate(program, plan.wrapper, names, plan.wrapper.output_names, opset)
+            return translate(program, plan.wrapper, names, plan.wrapper.output_names, opset), known
 
 
 def _finish(graph: ir.Model, plan: Plan, source: Source) -> Model:
@@ -160,6 +165,7 @@ def _check(model: Model, plan: Plan, label: str) -> None:
     report = run_check(model, plan)
     model.facts.origin = replace(model.facts.origin, check=tuple(report.to_json()))
     if report.ok:
+        _drop_what_was_tried(model, report)
         return
     worst = report.worst
     raise ExportMismatch(
@@ -167,6 +173,13 @@ def _check(model: Model, plan: Plan, label: str) -> None:
         f"(allowed {worst.tolerance:.0e}) at {worst.shape}",
         hint="export with check=False to look at the graph",
     )
+
+
+def _drop_what_was_tried(model: Model, report: CheckReport) -> None:
+    """A condition that leaves out size 1 alone says nothing where the graph was right at size 1."""
+    tried = {part for row in report.checks for part in row.shape.split(", ")}
+    left = tuple(c for c in model.facts.interface.conditions if f"{only_excludes_one(c)}=1" not in tried)
+    model.facts.interface = replace(model.facts.interface, conditions=left)
 
 
 def _from_file(path: Path, train: bool) -> Model:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from fuseline.engine.constants import tensor_of
 from fuseline.engine.initializers import add_initializer, set_content
 from fuseline.engine.model import Model
 
@@ -41,5 +42,5 @@ def without_dropout(model: Model) -> Model:
 
 def _constant(node: ir.Node, index: int) -> np.ndarray | None:  # type: ignore[type-arg]
     value = node.inputs[index] if index < len(node.inputs) else None
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    tensor = tensor_of(value) if value is not None else None
     return tensor.numpy() if tensor is not None else None

@@ -40,6 +40,7 @@ def map_parameters(
             else:
                 found[key] = value
     mapped = ParameterMap()
+    _make_way(graph, {name for name, _, _ in _named_tensors(module)})
     for name, tensor, kind in _named_tensors(module):
         held = found.get(_identity(tensor))
         if held is None and name in written:
@@ -67,6 +68,14 @@ def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor, Any]]:
 
 def _identity(tensor: Tensor) -> tuple[Any, ...]:
     return (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+def _make_way(graph: ir.Graph, wanted: Collection[str]) -> None:
+    """Torch calls a result after its operator, so that a weight's name may be taken: by `mean` or `scale`."""
+    for node in graph.all_nodes():
+        for value in node.outputs:
+            if value.name in wanted and not value.is_graph_output():
+                value.name = f"{value.name}.computed"
 
 
 def _rename(graph: ir.Graph, value: ir.Value, name: str) -> None:

@@ -21,7 +21,8 @@ from fuseline.exporters.convolutions import plain_transposed_convolution
 from fuseline.exporters.embeddings import plain_embedding, plain_embedding_bag
 from fuseline.exporters.inputs import IGNORE_INDEX
 from fuseline.exporters.layerdrop import dropped_layers, keep_every_layer
-from fuseline.exporters.pooling import plain_average_pool, plain_max_pool
+from fuseline.exporters.pooling import counted_average_pool
+from fuseline.exporters.probabilities import plain_binary_cross_entropy
 from fuseline.exporters.randomness import drawn_by_dropout, traceable_neftune
 from fuseline.exporters.recurrent import stepwise_recurrence
 from fuseline.exporters.resizing import plain_resize
@@ -54,14 +55,14 @@ def traceable(model: nn.Module) -> Iterator[None]:
         stack.enter_context(len_as_size(model))
         stack.enter_context(plain_drop_path(model))
         stack.enter_context(fixed_squeeze())
+        stack.enter_context(counted_average_pool())
         if model.training:
-            stack.enter_context(plain_max_pool())
+            stack.enter_context(plain_binary_cross_entropy())
             stack.enter_context(plain_hardtanh())
             stack.enter_context(plain_flip())
             stack.enter_context(pairwise_einsum())
             stack.enter_context(plain_embedding())
             stack.enter_context(plain_embedding_bag())
-            stack.enter_context(plain_average_pool())
             stack.enter_context(plain_resize())
             stack.enter_context(plain_transposed_convolution())
             stack.enter_context(stepwise_recurrence())

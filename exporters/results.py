@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-__all__ = ["flatten", "loss_in"]
+__all__ = ["flatten", "loss_in", "numbers_in"]
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def flatten(result: Any) -> dict[str, Tensor]:
     """Every tensor by name; what is none (a cache, None) has no place among the outputs of a graph."""
-    return {"output": result} if isinstance(result, Tensor) else dict(_named(result, ""))
+    return {"output": result} if isinstance(result, Tensor) else dict(_named(result, "", Tensor))
 
 
-def _named(result: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+def numbers_in(result: Any) -> tuple[str, ...]:
+    """The names of what is no tensor in a traced result, and yet depends on what is fed: sizes, mostly."""
+    return tuple(name for name, _ in _named(result, "", _SYMBOLS))
+
+
+def _named(result: Any, prefix: str, kinds: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(result, Mapping):
         pairs = [(f"{prefix}{key}", value) for key, value in result.items()]
     elif isinstance(result, (tuple, list)):
@@ -23,10 +31,10 @@ def _named(result: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
     else:
         return
     for name, value in pairs:
-        if isinstance(value, Tensor):
+        if isinstance(value, kinds):
             yield name, value
         else:
-            yield from _named(value, f"{name}.")
+            yield from _named(value, f"{name}.", kinds)
 
 
 def loss_in(result: Any) -> Tensor | None:

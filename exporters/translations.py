@@ -1,10 +1,12 @@
-"""Translations of torch operators to ONNX where torch's own are wrong for training."""
+"""Translations of torch operators to ONNX where torch's own are wrong: in training, or for large numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from onnxscript import opset18
 
@@ -16,7 +18,13 @@ op: Any = opset18
 
 def training_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """Torch operator → translation, for `torch.onnx.export`."""
-    return {torch.ops.aten._native_batch_norm_legit_functional.default: _batch_norm}
+    return {
+        torch.ops.aten._native_batch_norm_legit_functional.default: _batch_norm,
+        torch.ops.aten.log_sigmoid.default: _log_sigmoid,
+        torch.ops.aten.logaddexp.default: _log_add,
+        torch.ops.aten.logaddexp2.default: _log_add_2,
+        torch.ops.aten.logcumsumexp.default: _log_cumulative_sum,
+    }
 
 
 def _batch_norm(
@@ -62,3 +70,45 @@ def _batch_norm(
 def _blend(old: Any, new: Any, kept: float) -> Any:
     old_share = op.Mul(old, op.Constant(value_float=kept))
     return op.Add(old_share, op.Mul(new, op.Constant(value_float=1.0 - kept)))
+
+
+def _log_sigmoid(x: Any) -> Any:
+    """−log(1 + e⁻ˣ). Torch's translation is the logarithm of a sigmoid, in ONNX Runtime 0 below −18."""
+    return op.Neg(_softplus(op.Neg(x)))
+
+
+def _log_add(a: Any, b: Any) -> Any:
+    """log(eᵃ + eᵇ) without either power, which overflows at 89. Equal infinities have no difference."""
+    apart = op.Where(op.Equal(a, b), op.CastLike(op.Constant(value_float=0.0), a), op.Sub(a, b))
+    return op.Add(op.Max(a, b), _softplus(op.Neg(op.Abs(apart))))
+
+
+def _log_add_2(a: Any, b: Any) -> Any:
+    log_2 = op.CastLike(op.Constant(value_float=math.log(2)), a)
+    return op.Div(_log_add(op.Mul(a, log_2), op.Mul(b, log_2)), log_2)
+
+
+def _log_cumulative_sum(x: Any, dim: int) -> Any:
+    """The logarithm of each sum by itself: measured by one maximum for all, the small ones are lost.
+
+    Every sum reads its row of a triangle, so that memory grows with the square of the length.
+    """
+    last = op.Constant(value_ints=[-1])
+    rank = len(x.shape)
+    if rank == 0:
+        return op.Identity(x)
+    there = [axis for axis in range(rank) if axis != dim % rank] + [dim % rank]
+    x = op.Unsqueeze(op.Transpose(x, perm=there), op.Constant(value_ints=[-2]))
+    length = op.Shape(x, start=-1)
+    lower = op.Trilu(op.Expand(op.Constant(value_int=1), op.Concat(length, length, axis=0)), upper=0)
+    nothing = op.CastLike(op.Constant(value_float=-math.inf), x)
+    sums = op.ReduceLogSumExp(op.Where(op.Cast(lower, to=9), x, nothing), last, keepdims=0)
+    return op.Transpose(sums, perm=[there.index(axis) for axis in range(rank)])
+
+
+def _softplus(x: Any) -> Any:
+    if x.dtype != ir.DataType.DOUBLE:
+        return op.Softplus(x)
+    # ONNX Runtime has no kernel of Softplus for double.
+    one = op.CastLike(op.Constant(value_float=1.0), x)
+    return op.Add(op.Relu(x), op.Log(op.Add(one, op.Exp(op.Neg(op.Abs(x))))))

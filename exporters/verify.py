@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = [
     "compare",
     "compare_gradient",
     "gradient_scale",
+    "largest_of",
 ]
 
 Array = npt.NDArray[Any]
@@ -153,18 +155,29 @@ def check_gradients(plan: Plan, run: Callable[[dict[str, Array]], Mapping[str, A
 
 def compare_gradient(shape: str, name: str, expected: Tensor, actual: Array | None, largest: float) -> Check:
     """One gradient against torch's; `largest` is the largest element of all of torch's."""
-    wanted = expected.to(torch.float64).numpy()
     scale = gradient_scale(expected, largest)
     # The graph leaves out parameters that the loss does not depend on.
-    found = np.zeros_like(wanted) if actual is None else actual.astype(np.float64)
-    difference = float(np.abs(wanted - found).max(initial=0.0)) / scale
+    found = torch.zeros_like(expected) if actual is None else _tensor(actual)
+    difference = largest_of(expected.detach() - found) / scale
     tolerance = GRADIENT_TOLERANCE.get(str(expected.dtype).removeprefix("torch."), 0.0)
-    return Check(shape, name, difference if np.isfinite(difference) else float("inf"), tolerance)
+    return Check(shape, name, difference if math.isfinite(difference) else float("inf"), tolerance)
+
+
+def _tensor(array: Array) -> Tensor:
+    if array.dtype.kind != "f" or array.dtype.itemsize < 4:
+        # torch reads no bfloat16 of numpy's, and differences in float16 overflow
+        array = array.astype(np.float32)
+    return torch.from_numpy(array)
+
+
+def largest_of(tensor: Tensor) -> float:
+    """The largest magnitude, NaN if there is one; gradients are large, and nothing is copied."""
+    return float(torch.linalg.vector_norm(tensor, ord=torch.inf)) if tensor.numel() else 0.0
 
 
 def gradient_scale(expected: Tensor, largest: float) -> float:
     """What the differences from a gradient are divided by."""
-    own = float(expected.detach().abs().max()) if expected.numel() else 0.0
+    own = largest_of(expected.detach())
     floor = SMALL_GRADIENT if own > ZERO_GRADIENT * largest else CANCELLED_GRADIENT
     return max(own, floor * largest, 1e-30)
 

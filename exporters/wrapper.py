@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fuseline.exporters.errors import ExportError
-from fuseline.exporters.results import flatten, loss_in
+from fuseline.exporters.results import flatten, loss_in, numbers_in
 
 __all__ = ["UPDATED", "Loss", "ModelWrapper", "Wrapper"]
 
@@ -24,6 +24,7 @@ class _Seen:
     """What a call saw. Not on the module itself: torch.export puts a module's own attributes back."""
 
     names: list[str] = []
+    numbers: tuple[str, ...] = ()
 
 
 class Wrapper(nn.Module):
@@ -41,6 +42,11 @@ class Wrapper(nn.Module):
     def output_names(self) -> list[str]:
         """The names of what the last call returned."""
         return self._seen.names
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """What the last call returned besides tensors that depends on what it was given."""
+        return self._seen.numbers
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         named = self.compute(dict(zip(self.input_names, values, strict=True)))
@@ -85,6 +91,7 @@ class ModelWrapper(Wrapper):
         if self.train_mode:
             passed = {n: _counted_from_zero(v) if n.endswith("input_ids") else v for n, v in passed.items()}
         result = self.model(**passed, **self.arguments)
+        self._seen.numbers = numbers_in(result)
         if not self.with_loss:
             return self._select(result, given)
         loss = self._loss(result, given)

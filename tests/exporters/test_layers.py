@@ -55,6 +55,9 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
     "average pool": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, 1)),
     "average pool inside": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
     "average pool in 1-D": (SIGNAL, lambda x: F.avg_pool1d(x, 3, 2, 1)),
+    "average pool beyond the end": (IMAGE, lambda x: F.avg_pool2d(x, (3, 2), 3, 1, ceil_mode=True)),
+    "average pool beyond the end in 1-D": (SIGNAL, lambda x: F.avg_pool1d(x, 4, ceil_mode=True)),
+    "average pool beyond the end in 3-D": (IMAGE, lambda x: F.avg_pool3d(x, 3, 3, 1, ceil_mode=True)),
     "adaptive average pool": (IMAGE, lambda x: F.adaptive_avg_pool2d(x, (2, 7))),
     "einsum": (SIGNAL, lambda x: torch.einsum("bct, bdt, ce -> bde", x, x, KERNEL[:, 0, 0])),
     "flip": (IMAGE, lambda x: x.flip(-1).flip([0, 1]) + torch.flip(x, dims=(2,))),
@@ -94,8 +97,8 @@ def test_embedding_bag(mode: str) -> None:
         torch.testing.assert_close(run(), expected)
 
 
-def test_a_recurrent_layer_and_a_transposed_convolution_train_like_torch() -> None:
-    for name in ("gru", "conv-transpose2d"):
+def test_layers_without_a_gradient_of_their_own_train_like_torch() -> None:
+    for name in ("gru", "conv-transpose2d", "local-response-norm"):
         module, inputs = plain_modules.build(name)
         model = export(module, train=True, example_inputs=inputs)
         step = TrainingStep(differentiated(model), threads=1)
@@ -103,6 +106,12 @@ def test_a_recurrent_layer_and_a_transposed_convolution_train_like_torch() -> No
         module(**inputs).backward()
         for parameter, tensor in module.named_parameters():
             np.testing.assert_allclose(step.gradients[parameter], tensor.grad, atol=2e-6)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_an_average_beyond_the_end_is_exported_as_torch_computes_it(padding: int) -> None:
+    layer = nn.AvgPool2d(3, 2, padding, ceil_mode=True)
+    export(nn.Sequential(layer), example_inputs={"input": torch.randn(2, 3, 10, 8)})  # which compares
 
 
 def test_layers_are_dropped_on_the_graph() -> None:

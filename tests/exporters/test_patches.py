@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from fuseline.exporters import export, patches
 from fuseline.exporters.ctc import ctc_loss
 from fuseline.exporters.families.mamba import LONGEST, scan
-from fuseline.exporters.pooling import _largest
 from fuseline.exporters.verify import Runner
 
 
@@ -129,17 +128,6 @@ def test_scan_is_the_recurrence() -> None:
         state = decay[:, :, t] * state + added[:, :, t]
         states.append(state)
     torch.testing.assert_close(scan(decay, added), torch.stack(states, dim=2))
-
-
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 2, 1), (2, 2, 0), (3, 1, 1), (5, 3, 2)])
-def test_max_pool(kernel: int, stride: int, padding: int) -> None:
-    torch.manual_seed(0)
-    image = torch.randn(2, 3, 17, 22, requires_grad=True)
-    expected = F.max_pool2d(image, kernel, stride, padding)
-    actual = _largest(image, (kernel, kernel), (stride, stride), (padding, padding))
-    assert torch.equal(actual, expected)
-    one, two = (torch.autograd.grad(pooled.square().sum(), image)[0] for pooled in (actual, expected))
-    torch.testing.assert_close(one, two)
 
 
 @pytest.mark.parametrize("module", [torch.nn.ReLU6(), torch.nn.Hardtanh(-2.0, 3.0)])

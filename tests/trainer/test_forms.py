@@ -11,6 +11,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from trainer_harness import arguments, assert_same, both, make
+from trainer_nets import MODES, SLOW_MODES
 
 from fuseline.engine.errors import FuselineError
 from fuseline.tools.campaigns import zoo
@@ -19,7 +20,6 @@ from fuseline.tools.trainer.call import Call, Unsuited, read_call
 from fuseline.tools.trainer.form import Form, forms
 from fuseline.tools.trainer.result import Template
 
-MODES = pytest.mark.parametrize("whole_step", [False, True], ids=["ordinary", "whole"])
 CHECKED = {"check": True, "cache_dir": "off"}
 
 
@@ -93,10 +93,11 @@ class Growing(torch.utils.data.Dataset[dict[str, Tensor]]):
         }
 
 
-def test_sizes_that_change_have_one_more_graph(folder: Path) -> None:
+@MODES
+def test_sizes_that_change_have_one_more_graph(folder: Path, whole_step: bool) -> None:
     torch.manual_seed(0)
     args = arguments(folder, max_steps=3, train_sampling_strategy="sequential")
-    stock, mine = both(Classifier(), args, Growing(), ours=CHECKED)
+    stock, mine = both(Classifier(), args, Growing(), ours={**CHECKED, "whole_step": whole_step})
     assert_same(stock, mine, relative=1e-5, absolute=1e-5)
     assert mine.trainer.report().in_torch == 0
     # One for the first length, one for the second and all others.
@@ -114,21 +115,25 @@ def test_an_inference_graph_of_a_plain_module_takes_no_labels(folder: Path) -> N
     assert [v.name for v in saved.graph.inputs] == ["x"]
 
 
-def test_a_batch_with_position_ids(folder: Path) -> None:
+@SLOW_MODES
+def test_a_batch_with_position_ids(folder: Path, whole_step: bool) -> None:
     model = zoo.build("gpt2", num_hidden_layers=1)
     batch = zoo.batch(model, 8, 8, seed=0)
     batch["position_ids"] = torch.arange(8).flip(0).repeat(8, 1)
-    stock, mine = both(model, arguments(folder, max_steps=2), Rows(batch), ours=CHECKED)
+    ours = {**CHECKED, "whole_step": whole_step}
+    stock, mine = both(model, arguments(folder, max_steps=2), Rows(batch), ours=ours)
     assert_same(stock, mine, relative=1e-5, absolute=1e-5)
     assert mine.trainer.report().in_torch == 0
 
 
-def test_a_seq2seq_batch_as_its_collator_makes_it(folder: Path) -> None:
+@SLOW_MODES
+def test_a_seq2seq_batch_as_its_collator_makes_it(folder: Path, whole_step: bool) -> None:
     model: Any = zoo.build("bart", encoder_layers=1, decoder_layers=1)
     batch = zoo.batch(model, 8, 8, seed=0)
     batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
     data = Rows(batch)
-    stock, mine = both(model, arguments(folder, max_steps=2), data, ours=CHECKED)
+    ours = {**CHECKED, "whole_step": whole_step}
+    stock, mine = both(model, arguments(folder, max_steps=2), data, ours=ours)
     assert_same(stock, mine, relative=1e-5, absolute=1e-4)
     expected, found = (t.predict(data).predictions for t in (stock.trainer, mine.trainer))
     assert [e.shape for e in found] == [e.shape for e in expected]
@@ -137,12 +142,14 @@ def test_a_seq2seq_batch_as_its_collator_makes_it(folder: Path) -> None:
     assert mine.trainer.report().in_torch == 0
 
 
-def test_results_without_names(folder: Path) -> None:
+@SLOW_MODES
+def test_results_without_names(folder: Path, whole_step: bool) -> None:
     model: Any = zoo.build("bert", num_hidden_layers=1)
     model.config.return_dict = False
     model.config.output_hidden_states = True
     data = Rows(zoo.batch(model, 8, 8, seed=0))
-    stock, mine = both(model, arguments(folder, max_steps=2), data, ours=CHECKED)
+    ours = {**CHECKED, "whole_step": whole_step}
+    stock, mine = both(model, arguments(folder, max_steps=2), data, ours=ours)
     assert_same(stock, mine, relative=1e-5, absolute=1e-4)
     expected, found = (t.predict(data).predictions for t in (stock.trainer, mine.trainer))
     assert len(found) == len(expected)

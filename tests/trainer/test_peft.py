@@ -23,6 +23,20 @@ def adapted() -> Any:
     return peft.get_peft_model(zoo.build("bert"), config)
 
 
+@pytest.mark.parametrize("whole_step", [False, True], ids=["ordinary", "whole"])
+def test_prompts_are_trained_with_what_else_trains(folder: Path, whole_step: bool) -> None:
+    """Their gradient goes through the model's inputs, and the model sees them before the batch."""
+    torch.manual_seed(0)
+    config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    model = peft.get_peft_model(zoo.build("gpt2", num_hidden_layers=1), config)
+    model.get_base_model().transformer.ln_f.requires_grad_(True)
+    data = rows(model.get_base_model(), 8)
+    args = arguments(folder, max_steps=2)
+    stock = train(transformers.Trainer, copy.deepcopy(model), args, data)
+    mine = train(Trainer, copy.deepcopy(model), args, data, whole_step=whole_step, check=False)
+    assert_same(stock, mine, relative=1e-6, absolute=1e-6)
+
+
 def test_lora_follows_the_stock_trainer(folder: Path) -> None:
     model = adapted()
     data = rows(model.get_base_model(), 20)

@@ -78,6 +78,27 @@ def test_trainer_multiplies_in_bf16(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert all(w.dtype == torch.float32 for w in low.weights.values())
 
 
+@pytest.mark.native
+@pytest.mark.slow
+@pytest.mark.skipif(not kernels.multiplies_bf16(), reason="no products in bf16")
+@pytest.mark.parametrize("whole_step", [False, True])
+def test_two_hundred_steps_in_bf16_stay_as_near_as_torchs(folder: Path, whole_step: bool) -> None:
+    """Root mean squares over all steps: of the distance to fp32, and between the two ways of bf16."""
+    model = zoo.build("bert")
+    data = rows(model, 64)
+    long: dict[str, Any] = {"max_steps": 200, "learning_rate": 1e-3}
+    full = train(transformers.Trainer, model, arguments(folder, **long), data)
+    stock = train(transformers.Trainer, model, arguments(folder, bf16=True, **long), data)
+    ours = train(
+        Trainer, model, arguments(folder, bf16=True, **long), data, fallback="error", whole_step=whole_step
+    )
+    assert len(ours.losses) == 200
+    exact, theirs, found = (np.array(run.losses) for run in (full, stock, ours))
+    own = np.sqrt(np.mean((theirs - exact) ** 2))
+    assert 0 < np.sqrt(np.mean((found - exact) ** 2)) <= own
+    assert np.sqrt(np.mean((found - theirs) ** 2)) <= own
+
+
 def test_trainer_without_bf16_says_so_and_computes_in_fp32(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

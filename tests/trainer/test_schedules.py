@@ -32,11 +32,11 @@ def _listen(event: str) -> Any:
 
 
 class EveryEvent(Events):
-    """What happens between backward and update too; in a whole step there is no between."""
+    """What happens while gradients are there, too; in a whole step they are not."""
 
 
 for _event in [name for name in vars(transformers.TrainerCallback) if name.startswith("on_")]:
-    setattr(EveryEvent if _event == "on_pre_optimizer_step" else Events, _event, _listen(_event))
+    setattr(EveryEvent if _event.endswith("optimizer_step") else Events, _event, _listen(_event))
 
 SCHEDULES: list[dict[str, Any]] = [
     {"lr_scheduler_type": "cosine", "warmup_steps": 0.25},

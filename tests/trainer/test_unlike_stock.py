@@ -13,13 +13,13 @@ import torch
 import transformers
 from torch import Tensor, nn
 from trainer_harness import arguments, assert_same, both, make, recording, rows
+from trainer_nets import MODES
 
+import fuseline
 from fuseline.exporters import export
 from fuseline.tools.campaigns import zoo
 from fuseline.tools.trainer import Trainer
 from fuseline.tools.trainer.items import find_rule
-
-MODES = pytest.mark.parametrize("whole_step", [False, True], ids=["ordinary", "whole"])
 
 
 def small() -> Any:
@@ -157,8 +157,11 @@ def no_clipping(trainer: Any) -> None:
     trainer.args.max_grad_norm = 0.0
 
 
+@MODES
 @pytest.mark.parametrize("change", [edit_betas, maximize, gradient_hook, halving, no_clipping])
-def test_what_the_optimizer_in_the_graph_has_to_honour(folder: Path, change: Callable[[Any], None]) -> None:
+def test_what_an_optimizer_in_the_graph_has_to_honour(
+    folder: Path, change: Callable[[Any], None], whole_step: bool
+) -> None:
     model = small()
     norms = []
 
@@ -167,12 +170,13 @@ def test_what_the_optimizer_in_the_graph_has_to_honour(folder: Path, change: Cal
         trainer.train()
         norms.append(trainer.record.norms)
 
-    stock, mine = followed(model, arguments(folder, max_steps=4), rows(model, 16), use, True)
+    stock, mine = followed(model, arguments(folder, max_steps=4), rows(model, 16), use, whole_step)
     assert mine == pytest.approx(stock, rel=1e-5)
     assert norms[1] == pytest.approx(norms[0], rel=1e-4)
 
 
-def test_a_new_optimizer_starts_anew(folder: Path) -> None:
+@MODES
+def test_a_new_optimizer_starts_anew(folder: Path, whole_step: bool) -> None:
     model = small()
 
     def use(trainer: Any) -> None:
@@ -180,7 +184,7 @@ def test_a_new_optimizer_starts_anew(folder: Path) -> None:
         trainer.optimizer = trainer.lr_scheduler = None
         trainer.train()
 
-    stock, mine = followed(model, arguments(folder, max_steps=3), rows(model, 12), use, True)
+    stock, mine = followed(model, arguments(folder, max_steps=3), rows(model, 12), use, whole_step)
     assert mine == pytest.approx(stock, rel=1e-5)
 
 
@@ -318,3 +322,20 @@ def test_the_words_of_ort_trainer_are_understood(folder: Path, caplog: pytest.Lo
     trainer = make(model, args, train_dataset=rows(model, 4), inference_with_ort=True)
     trainer.evaluate(rows(model, 4), inference_with_ort=True)
     assert any("adamw_ort_fused" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("kind", ["TrainingArguments", "Seq2SeqTrainingArguments"])
+def test_arguments_are_read_from_a_command_line(kind: str, folder: Path) -> None:
+    """As the example scripts of transformers read them."""
+    line = ["--output_dir", str(folder), "--learning_rate", "0.5", "--use_cpu", "True"]
+    stock, mine = (
+        transformers.HfArgumentParser(getattr(place, kind)).parse_args_into_dataclasses(line)[0]
+        for place in (transformers, fuseline)
+    )
+    left_out = ("logging_dir",)  # by the clock
+    assert {k: v for k, v in mine.to_dict().items() if k not in left_out} == {
+        k: v for k, v in stock.to_dict().items() if k not in left_out
+    }
+    parser = transformers.HfArgumentParser(getattr(fuseline, kind))
+    for given in ("adamw_fuseline", "adamw_ort_fused"):
+        assert parser.parse_args_into_dataclasses([*line, "--optim", given])[0].optim == "adamw_fuseline"

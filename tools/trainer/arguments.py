@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import Field, dataclass, field
+from typing import Any, cast
 
 import transformers
 from transformers.training_args import OptimizerNames
@@ -17,19 +17,23 @@ ADAMW = "adamw_fuseline"
 _OF_ORT_TRAINER = "adamw_ort_fused"
 
 
+def _optim() -> Any:
+    """The stock field, to be declared as text: a list of names would keep the command line from others."""
+    stock: Field[Any] = transformers.TrainingArguments.__dataclass_fields__["optim"]
+    return field(default=stock.default, metadata=dict(stock.metadata))
+
+
 class _FuselineOptimizer:
     """Lets `optim` be "adamw_fuseline", which the stock list of names does not hold."""
 
-    optim: Any
-
-    def __post_init__(self) -> None:
+    def __post_init__(self: Any) -> None:
         if self.optim == _OF_ORT_TRAINER:
             logger.warning("optim=%r is ORTTrainer's; %r takes its place", _OF_ORT_TRAINER, ADAMW)
             self.optim = ADAMW
         wanted = self.optim
         if wanted == ADAMW:
             self.optim = OptimizerNames.ADAMW_TORCH
-        super().__post_init__()  # type: ignore[misc]
+        cast(Any, super()).__post_init__()
         if wanted == ADAMW:
             self.optim = ADAMW
 
@@ -38,7 +42,11 @@ class _FuselineOptimizer:
 class TrainingArguments(_FuselineOptimizer, transformers.TrainingArguments):
     """`transformers.TrainingArguments`; `optim` may also be "adamw_fuseline"."""
 
+    optim: str = _optim()
+
 
 @dataclass
 class Seq2SeqTrainingArguments(_FuselineOptimizer, transformers.Seq2SeqTrainingArguments):
     """`transformers.Seq2SeqTrainingArguments`; `optim` may also be "adamw_fuseline"."""
+
+    optim: str = _optim()

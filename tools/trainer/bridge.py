@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fuseline.engine.errors import ModelError
 from fuseline.engine.execution.autograd import Run, SplitStep, WholeStep, scaled
 from fuseline.engine.execution.direct import DirectRunner
 from fuseline.engine.memory.planning import OverBudgetError
@@ -26,18 +27,27 @@ from fuseline.tools.trainer.native import NativeStep
 from fuseline.tools.trainer.own_forward import OwnForward, own_forward
 from fuseline.tools.trainer.refusals import Fallback, Refusals
 from fuseline.tools.trainer.report import Report, speed_against
+from fuseline.tools.trainer.watch import moving_buffers
 from fuseline.tools.trainer.ways import Way
 
 __all__ = ["Bridge", "attach"]
 
+_EVALUATING = "it was called in evaluation mode with gradients enabled (torch.no_grad() lets the graph do it)"
+_DROPPING = "it was called in training mode without gradients (model.eval() lets the graph do it)"
+
 
 def attach(model: nn.Module, compiler: Compiler, fallback: Fallback = "torch") -> Bridge:
     """Let the model run on ONNX Runtime from now on; a PEFT model through the model that it adapts."""
-    target: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    target = _called(model)
     known = vars(target).get("forward")
     if isinstance(known, Bridge):
         known.detach()
     return Bridge(target, compiler, fallback)
+
+
+def _called(model: nn.Module) -> Any:
+    """Whose `forward` computes: a PEFT model calls the one that it adapts."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
 
 
 class Bridge:
@@ -66,6 +76,10 @@ class Bridge:
         """Why the optimizer is not in the graph, though it was to be."""
         return self._refusals.native
 
+    def stands_for(self, model: nn.Module) -> bool:
+        """Whether a call of this model comes here."""
+        return _called(model) is self.model
+
     def detach(self) -> None:
         """Give the model its own `forward` back."""
         self._own.restore()
@@ -73,8 +87,12 @@ class Bridge:
     def refresh(self) -> None:
         """Look at the model anew: other settings, buffers or frozen weights are another graph."""
         self._graphs.refresh()
-        if self._native is not None and self._native.key != self._graphs.key(self._native.form):
+        if self._native is None:
+            return
+        if self._native.key != self._graphs.key(self._native.form):
             self.drop_native(f"{type(self.model).__name__} was changed after its whole step was made")
+        else:
+            self._native.look()
 
     def drop_native(self, reason: str) -> None:
         """From now on the optimizer is not in the graph; the native step is gone."""
@@ -106,11 +124,13 @@ class Bridge:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         training = self.model.training
         # Gradients in evaluation mode, or dropout without gradients: the graphs are made for neither.
-        if self.blocked is None and training == torch.is_grad_enabled():
+        if self.blocked is None and training != torch.is_grad_enabled():
+            self._refusals.remark(_DROPPING if training else _EVALUATING)
+        elif self.blocked is None:
             try:
                 return self._on_graph(read_call(self.__signature__, args, kwargs), training)
-            except Undecided:
-                pass
+            except Undecided as reason:
+                self._refusals.remark(str(reason))
             except Unsuited as reason:
                 self._refusals.note(str(reason), training or reason.aloud)
             except OverBudgetError:  # torch would need more, not less
@@ -122,6 +142,9 @@ class Bridge:
 
     def _on_graph(self, call: Call, training: bool) -> Any:
         self._look()
+        wanted = [name for name, tensor in call.tensors.items() if tensor.requires_grad] if training else []
+        if wanted:
+            raise Unsuited(f"the argument {wanted[0]!r} needs a gradient; the graph gives those of weights")
         way = self._graphs.way(call)
         if way.draws and not training:
             raise Random("it draws random numbers in evaluation")
@@ -129,6 +152,7 @@ class Bridge:
         runners = self._graphs.ready(way, variant, call.tensors)
         facts = runners[0].model.facts
         feeds = complete(call.tensors, facts.interface.inputs)
+        self._graphs.admit(way, variant, call, facts.interface)
         factor = self._graphs.factor(way, call) if way.labelled else 1.0
         outputs = [o for o in facts.interface.outputs if o not in facts.training.updates]
         if training:
@@ -136,6 +160,7 @@ class Bridge:
                 self._graphs.check(way, call)
             results = self._train(way, runners, feeds, outputs, factor)
         else:
+            self._graphs.check_evaluation(way, variant, call)
             results = runners[0](feeds, self._graphs.named(), outputs)
             if way.labelled:
                 results["loss"] = scaled(results["loss"], factor)
@@ -223,6 +248,9 @@ class Bridge:
         """
         if self.blocked is not None or self.native_refused is not None:
             return None
+        if vars(self.model).get("forward") is not self:
+            self.drop_native("the model's forward was replaced by another one")
+            return None
         try:
             call = read_call(self.__signature__, (), batch)
             self._look()
@@ -230,18 +258,26 @@ class Bridge:
                 return None
             way = self._graphs.way(call)
             if self._native is None or self._native.form != way.form:
-                self._native = self._make_native(way, call, variant)
-            feeds = complete(call.tensors, self._native.graph.facts.interface.inputs)
+                before, self._native = self._native, self._make_native(way, call, variant)
+                if before is not None:
+                    self._native.go_on_from(before)
+            interface = self._native.graph.facts.interface
+            feeds = complete(call.tensors, interface.inputs)
+            self._graphs.admit(way, variant, call, interface)
             factor = self._graphs.factor(way, call) / divisor
             adopt(self._native)
+            try:
+                self._native.share()
+            except ModelError as error:
+                raise Unsuited(error.message) from error
+            seed = int(torch.randint(2**31 - 1, (1,))) if self._native.random else None
+            loss, norm = self._native.run(feeds, scale=factor, seed=seed, apply=apply)
         except Unsuited as reason:
             self.drop_native(f"it cannot run this batch: {reason}")
             return None
         except Exception as error:
             self._refusals.block(error)
             return None
-        seed = int(torch.randint(2**31 - 1, (1,))) if self._native.random else None
-        loss, norm = self._native.run(feeds, scale=factor, seed=seed, apply=apply)
         self.counts["native"] += 1
         return scaled(loss, factor), norm
 
@@ -249,6 +285,10 @@ class Bridge:
         if not way.labelled:
             raise Unsuited("the model returns no loss for it")
         (graph,) = self._graphs.made(way, variant)
+        # The values of such a buffer are part of what the model is, so that every step would be another's.
+        moved = moving_buffers(self.model) & set(graph.facts.training.updates.values())
+        if moved:
+            raise Unsuited(f"a step moves its buffer {min(moved)!r}")
         self._graphs.check(way, call)
         key = self._graphs.key(way.form)
         return NativeStep(self.model, graph, form=way.form, key=key, threads=torch.get_num_threads())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from fuseline.engine.memory.planning import MemoryPlan, candidates, cheapest, parse_budget
+from fuseline.engine.memory.planning import MemoryPlan, candidates, parse_budget, within
 from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
 
@@ -38,7 +38,7 @@ class Budget:
     def within(self, graph: Model, sizes: Sizes) -> Model:
         """The graph by the cheapest plan for these sizes; an error where none fits."""
         plans = candidates(graph, dict(sizes))
-        chosen = cheapest(plans, parse_budget(self.amount, max(plan.peak for plan in plans)))
+        chosen, _ = within(plans, self.amount)
         self.plans[sizes] = chosen
         logger.info(
             "memory for batches up to %s: %.1f MB by %r, about %.0f %% more time",

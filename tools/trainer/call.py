@@ -12,7 +12,17 @@ from torch import Tensor
 
 from fuseline.engine.facts import DeclaredInput
 
-__all__ = ["Call", "Random", "Undecided", "Unsuited", "complete", "read_call"]
+__all__ = [
+    "Call",
+    "Different",
+    "Generating",
+    "Random",
+    "Undecided",
+    "Unsuited",
+    "complete",
+    "named_sizes",
+    "read_call",
+]
 
 ITEMS = "num_items_in_batch"
 #: What only generation passes: such calls are many, and no graph is made for them.
@@ -30,13 +40,21 @@ class Unsuited(Exception):
     """This call is not for the graph; the text says why."""
 
     #: Whether the user is told even where the model does not train.
+    aloud = True
+
+
+class Generating(Unsuited):
+    """One of the many calls of a generation: torch's, without a word."""
+
     aloud = False
 
 
 class Random(Unsuited):
     """The model draws random numbers in evaluation, which no graph of ours does."""
 
-    aloud = True
+
+class Different(Unsuited):
+    """What the graph computes in evaluation is not what torch computes."""
 
 
 class Undecided(Unsuited):
@@ -78,7 +96,9 @@ def read_call(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mappi
             call.tensors[name] = value
         elif value is None or value in _NEUTRAL.get(name, ()):
             continue
-        elif name in _GENERATING or name == "use_cache" or not isinstance(value, (bool, int, float, str)):
+        elif name in _GENERATING or name == "use_cache":
+            raise Generating(f"the argument {name!r} is no input of the graph")
+        elif not isinstance(value, (bool, int, float, str)):
             raise Unsuited(f"the argument {name!r} is no input of the graph")
         else:
             fixed[name] = value
@@ -105,14 +125,20 @@ def complete(tensors: Mapping[str, Tensor], inputs: Mapping[str, DeclaredInput])
     unknown = [name for name in tensors if name not in inputs]
     if unknown:
         raise Unsuited(f"the argument {unknown[0]!r} is no input of the graph")
+    sizes = named_sizes(tensors, inputs)
+    return dict(tensors) | {
+        name: _default(name, declared, sizes) for name, declared in inputs.items() if name not in tensors
+    }
+
+
+def named_sizes(tensors: Mapping[str, Tensor], inputs: Mapping[str, DeclaredInput]) -> dict[str, int]:
+    """The sizes of a batch by the names of its axes."""
     sizes: dict[str, int] = {}
     for name, tensor in tensors.items():
         for axis, size in zip(inputs[name].axes, tensor.shape, strict=False):
             if isinstance(axis, str):
                 sizes.setdefault(axis, size)
-    return dict(tensors) | {
-        name: _default(name, declared, sizes) for name, declared in inputs.items() if name not in tensors
-    }
+    return sizes
 
 
 def _default(name: str, declared: DeclaredInput, sizes: Mapping[str, int]) -> Tensor:

@@ -1,7 +1,7 @@
 """The gradient check: before a graph trains, its loss and all its gradients are held against torch's.
 
-On rows of the user's own batch as they are and, where there is an attention mask, without padding, padded on
-the right and padded on the left. Dropout passes through on both sides.
+On two rows of the user's own batch as they are and, where there is an attention mask, without padding, and
+with one padded on the right and one on the left. Dropout passes through on both sides.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from fuseline.engine.execution.direct import DirectRunner
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 from fuseline.exporters.patches import without_dropout
-from fuseline.exporters.verify import Check, compare, compare_gradient, gradient_scale
+from fuseline.exporters.results import flatten, loss_in
+from fuseline.exporters.verify import Check, compare, compare_gradient, gradient_scale, largest_of
 from fuseline.tools.trainer.items import IGNORE_INDEX, loss_of
+from fuseline.tools.trainer.low_precision import in_float64
 
-__all__ = ["check_against_torch", "padded"]
+__all__ = ["check_against_torch", "evaluation_differs", "padded"]
 
 _MASK = "attention_mask"
 _AS_IT_IS = "as it is"
 # Rounding of a sum of terms: a few units in the last place of float32.
 _LAST_BITS = 16 * 2.0**-23
+# Two computations round differently, and by chance one of them is near the exact result.
+_TIMES_OWN_ROUNDING = 16
 
 
 def padded(batch: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
@@ -38,22 +42,26 @@ def padded(batch: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     if mask is None or mask.dim() != 2 or mask.shape[1] < 3 or mask.is_floating_point():
         return made
     length = mask.shape[1]
-    made["without padding"] = {**batch, _MASK: torch.ones_like(mask)}
-    for side, places in (("right", slice(length - length // 3, None)), ("left", slice(0, length // 3))):
-        changed = torch.ones_like(mask)
-        changed[0, places] = 0
-        made[f"padded on the {side}"] = {**batch, _MASK: changed} | _unlabelled(batch, mask, places)
+    if not bool(mask.all()):
+        made["without padding"] = {**batch, _MASK: torch.ones_like(mask)}
+    sides = {"right": slice(length - length // 3, None), "left": slice(0, length // 3)}
+    if mask.shape[0] > 1:  # both sides in one run, a row each
+        made["a row padded on the right, one padded on the left"] = _padded_at(batch, mask, [*sides.values()])
+    else:
+        made.update({f"padded on the {side}": _padded_at(batch, mask, [at]) for side, at in sides.items()})
     return made
 
 
-def _unlabelled(batch: Mapping[str, Tensor], mask: Tensor, places: slice) -> dict[str, Tensor]:
-    """Labels of single tokens, which padding has none of."""
-    labels = batch.get("labels")
-    if labels is None or labels.shape != mask.shape or labels.is_floating_point():
-        return {}
-    labels = labels.clone()
-    labels[0, places] = IGNORE_INDEX
-    return {"labels": labels}
+def _padded_at(batch: Mapping[str, Tensor], mask: Tensor, places: list[slice]) -> dict[str, Tensor]:
+    """The batch with padding at `places` of its first rows, which have no labels of single tokens there."""
+    changed, labels = torch.ones_like(mask), batch.get("labels")
+    of_tokens = labels is not None and labels.shape == mask.shape and not labels.is_floating_point()
+    labels = labels.clone() if labels is not None and of_tokens else None
+    for row, place in enumerate(places):
+        changed[row, place] = 0
+        if labels is not None:
+            labels[row, place] = IGNORE_INDEX
+    return {**batch, _MASK: changed} | ({} if labels is None else {"labels": labels})
 
 
 def check_against_torch(
@@ -84,7 +92,7 @@ def check_against_torch(
         ]
         if not all(c.ok for c in compared):
             with _untouched(model), without_dropout(model):
-                compared = _allow_for_rounding(compared, wanted, forward, tensors, parameters)
+                compared = _allow_for_rounding(compared, wanted, model, forward, tensors, parameters)
         wrong = [c for c in compared if not c.ok]
         rows += wrong or [max(compared, key=lambda c: c.difference)]
     bad = [row for row in rows if not row.ok]
@@ -93,18 +101,58 @@ def check_against_torch(
     return [asdict(row) for row in rows]
 
 
+def evaluation_differs(result: Any, found: Mapping[str, Tensor], mask: Tensor | None) -> str | None:
+    """How the graph's results in evaluation differ from what torch returned for the same batch.
+
+    Only what is computed with: whole numbers may be another index of two that tie, and what stands at padding
+    is anybody's.
+    """
+    loss = loss_in(result)
+    others = [tensor for tensor in flatten(result).values() if tensor is not loss]
+    if loss is not None and torch.isfinite(loss):
+        others.insert(0, loss)
+    elif loss is not None:
+        found = {name: value for name, value in found.items() if name != "loss"}
+    if len(others) != len(found):
+        return f"it returns {len(others)} tensors in evaluation, and {len(found)} in training"
+    for wanted, (name, value) in zip(others, found.items(), strict=True):
+        if not wanted.is_floating_point() or not torch.isfinite(wanted).all():
+            continue
+        if mask is not None and wanted.shape[:2] == mask.shape and wanted.shape == value.shape:
+            wanted, value = wanted[mask.bool()], value[mask.bool()]
+        check = compare("", name, wanted.float(), value.float().numpy())
+        if not check.ok:
+            return f"in evaluation its {name} is not the one of its training: {check.difference:.1e} away"
+    return None
+
+
 def _allow_for_rounding(
     compared: list[Check],
     wanted: list[Tensor],
+    model: nn.Module,
     forward: Callable[..., Any],
     tensors: Mapping[str, Any],
     parameters: list[Tensor],
 ) -> list[Check]:
-    """The same with some last bits of what the rows' gradients are, where they cancel in their sum.
+    """The same with what torch's own gradients owe to the rounding of float32.
 
-    Two rows with opposite labels, and the gradient of the head's bias is a ten-thousandth of each row's: what
-    float32 keeps of it is mostly rounding, torch's as well. A wrong gradient is off by far more than that.
+    Two rows with opposite labels, and the gradient of the head's bias is a ten-thousandth of each row's; a
+    norm over two rows, and next to nothing is left of the gradient in front of it. What float32 keeps of
+    these is mostly rounding, torch's as well. A wrong gradient is off by far more than that.
     """
+    terms = _by_rows(forward, tensors, parameters)
+    noise = _in_double(model, forward, tensors, parameters, wanted)
+    largest = _largest(wanted)
+    return [
+        replace(check, tolerance=max(check.tolerance, max(term, own) / gradient_scale(gradient, largest)))
+        for check, term, own, gradient in zip(compared, terms, noise, wanted, strict=True)
+    ]
+
+
+def _by_rows(
+    forward: Callable[..., Any], tensors: Mapping[str, Any], parameters: list[Tensor]
+) -> list[float]:
+    """Some last bits of what each row adds to a gradient, where they may cancel in their sum."""
     rows = max((v.shape[0] for v in tensors.values() if isinstance(v, Tensor) and v.dim()), default=0)
     terms = [0.0] * len(parameters)
     for row in range(rows):
@@ -114,18 +162,35 @@ def _allow_for_rounding(
         }
         loss = _loss(forward, alone, required=False)
         if loss is None:
-            return compared  # the model takes no single row
+            return [0.0] * len(parameters)  # the model takes no single row
         found = torch.autograd.grad(loss, parameters, allow_unused=True)
         terms = [t + (0.0 if g is None else _largest([g])) for t, g in zip(terms, found, strict=True)]
-    largest = _largest(wanted)
+    return [_LAST_BITS * term for term in terms]
+
+
+def _in_double(
+    model: nn.Module,
+    forward: Callable[..., Any],
+    tensors: Mapping[str, Any],
+    parameters: list[Tensor],
+    wanted: list[Tensor],
+) -> list[float]:
+    """How far torch's gradients are from those that it has in float64, a few times over."""
+    floats = (torch.float32,)
+    given = {n: v.double() if isinstance(v, Tensor) and v.dtype in floats else v for n, v in tensors.items()}
+    with in_float64(model):
+        loss = _loss(forward, given, required=False)
+        if loss is None or loss.dtype != torch.float64:
+            return [0.0] * len(parameters)  # its code insists on float32
+        exact = torch.autograd.grad(loss, parameters, allow_unused=True)
     return [
-        replace(check, tolerance=max(check.tolerance, _LAST_BITS * term / gradient_scale(gradient, largest)))
-        for check, term, gradient in zip(compared, terms, wanted, strict=True)
+        0.0 if e is None else _TIMES_OWN_ROUNDING * float((e.detach() - g.detach()).abs().max())
+        for e, g in zip(exact, wanted, strict=True)
     ]
 
 
 def _largest(gradients: list[Tensor]) -> float:
-    return max((float(g.detach().abs().max()) for g in gradients if g.numel()), default=0.0)
+    return max((largest_of(g.detach()) for g in gradients), default=0.0)
 
 
 def _loss(forward: Callable[..., Any], tensors: Mapping[str, Tensor], *, required: bool) -> Tensor | None:

@@ -18,29 +18,27 @@ from fuseline.engine.execution.plan import Plan
 from fuseline.engine.execution.weights import weights_as_initializers
 from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
-from fuseline.engine.pipeline import Pipeline, Repeat, Stage
-from fuseline.engine.properties import Property
+from fuseline.engine.pipeline import Pipeline, Stage
 from fuseline.engine.registry import registry
 from fuseline.exporters import export
 from fuseline.exporters.mode import without_dropout
 from fuseline.passes.interface.keep_outputs import KeepOutputs
-from fuseline.passes.training.mixed_precision import MixedPrecision
-from fuseline.passes.training.native_linear_bf16 import NativeLinearBf16
 from fuseline.tools.trainer.cache import CompileCache, code_version, digest
 from fuseline.tools.trainer.describe import (
     check_hooks,
     describe,
     without_checkpointing,
 )
+from fuseline.tools.trainer.effects import Effects
 from fuseline.tools.trainer.form import Form
 from fuseline.tools.trainer.identity import file_hash
 from fuseline.tools.trainer.low_precision import in_float32, low_precision
+from fuseline.tools.trainer.precision import Precision, before_gradient, in_precision
 from fuseline.tools.trainer.tensors import NamedTensors
 
-__all__ = ["Compiler", "Precision", "Settings", "Variant"]
+__all__ = ["Compiler", "Settings", "Variant"]
 
 logger = logging.getLogger(__name__)
-Precision = Literal["fp32", "bf16", "fp16"]
 
 #: step: loss, outputs and gradients in one run; loss: the same without the outputs; split: forward, then
 #: backward from gradients of the outputs, with or without the model's own loss; evaluate and predict: no
@@ -60,9 +58,6 @@ Variant = Literal[
 
 #: Passes that compute the loss apart from the other outputs: where those are wanted too, that is work twice.
 _FOR_LOSS_ALONE = ("select-labelled", "eliminate-padding")
-
-#: Passes that choose a precision themselves.
-_LOWERING = (MixedPrecision.name, NativeLinearBf16.name)
 
 _GRAPHS = 12
 
@@ -104,15 +99,17 @@ class Compiler:
         if chosen == "training" and not kernels.available():
             logger.warning("the native operators are not built; training on ONNX Runtime's own")
             chosen = "training-stock"
-        self._pipeline = _with_precision(Pipeline.resolve(chosen), settings.precision)
+        self._pipeline = in_precision(Pipeline.resolve(chosen), settings.precision)
         if settings.aware:
             self._pipeline = Pipeline((*_passes(_AWARE), *self._pipeline.stages))
 
     def runners(self, graphs: Sequence[Model], threads: int) -> tuple[DirectRunner, ...]:
         """One runner, or two (forward, backward) for the split variants."""
-        # An arena would keep what is given back.
+        # An arena would hold more than was planned.
         arena = self.settings.memory_budget is None
-        return tuple(DirectRunner(Plan.of_step(graph, threads=threads, arena=arena)) for graph in graphs)
+        return tuple(
+            DirectRunner(Plan.of_step(graph, threads=threads, arena=arena, block=True)) for graph in graphs
+        )
 
     def graphs(self, model: nn.Module, variant: Variant, form: Form) -> list[Model]:
         """The graphs of a variant, their weights as inputs: from memory, from the cache, or made now."""
@@ -187,7 +184,7 @@ class Compiler:
             with without_checkpointing(model), in_float32(model):
                 if found is not None:
                     return weights_as_initializers(found[0], NamedTensors(model).current())
-                exported = export(model, **form.export_arguments())
+                exported = _without_effects(model, form)
             self.counts["exports"] += 1
             cache.store(key, [Pipeline.parse("feed-parameters").run(exported).model])
         return exported
@@ -198,23 +195,24 @@ class Compiler:
         before = _passes(recipe.before)
         if recipe.loss_alone:
             before = (KeepOutputs(names=(str(exported.facts.training.loss),)), *before)
-        pipeline = self._pipeline if recipe.gradients else _before_gradient(self._pipeline)
+        pipeline = self._pipeline if recipe.gradients else before_gradient(self._pipeline)
         middle = Pipeline((*before, *pipeline.stages, *_passes(recipe.after())))
         # Where other outputs are wanted too, computing the loss apart from them is work twice.
         apart = [] if recipe.loss_alone else [p.name for p in middle.passes() if p.name in _FOR_LOSS_ALONE]
         fed = exported.clone() if recipe.dropout else without_dropout(exported)
         fed.facts.interface = replace(fed.facts.interface, fed=True)
         self.counts["pipelines"] += 1
-        result = middle.run(fed, self._observers(variant), disable=apart)
+        result = middle.run(fed, self._observers(variant, fed.facts.origin.architecture), disable=apart)
         self.records[variant] = result.records
         return [Pipeline.parse(end).run(result.model).model for end in recipe.ends]
 
-    def _observers(self, label: str) -> list[Any]:
+    def _observers(self, variant: Variant, architecture: str | None) -> list[Any]:
         if self.settings.dump_dir is None:
             return []
         from fuseline.engine.observers import DumpDiffs
 
-        return [DumpDiffs(self.settings.dump_dir / label)]
+        title = f"{architecture} · {variant}" if architecture else variant
+        return [DumpDiffs(self.settings.dump_dir / variant, title=title)]
 
     def key(self, model: nn.Module, form: Form) -> str:
         return digest(
@@ -227,6 +225,18 @@ class Compiler:
                 "form": repr(form),
             }
         )
+
+
+def _without_effects(model: nn.Module, form: Form) -> Model:
+    """The export; a forward that does more than compute in training is an error."""
+    before = Effects(model)
+    try:
+        exported = export(model, **form.export_arguments())
+    except Exception as error:
+        before.refuse(error)
+        raise
+    before.refuse()
+    return exported
 
 
 _AWARE = "lift-constants,resolve-cast-like,infer-shapes,eliminate-noop-cast,eliminate-identity,fake-quantize"
@@ -268,37 +278,6 @@ _RECIPES: dict[Variant, _Recipe] = {
 
 def _passes(text: str) -> tuple[Stage, ...]:
     return Pipeline.parse(text).stages if text else ()
-
-
-def _with_precision(pipeline: Pipeline, precision: Precision) -> Pipeline:
-    """The pipeline with the pass that lowers the precision right before the gradient, unless it has one.
-
-    bf16 needs a processor that multiplies in it; without, everything stays in fp32.
-    """
-    if precision == "fp32" or any(p.name in _LOWERING for p in pipeline.passes()):
-        return pipeline
-    if precision == "fp16":
-        return Pipeline(_insert_before_gradient(pipeline.stages, MixedPrecision(to="fp16")))
-    if not kernels.multiplies_bf16():
-        return pipeline
-    return Pipeline(_insert_before_gradient(pipeline.stages, NativeLinearBf16()))
-
-
-def _insert_before_gradient(stages: Sequence[Stage], added: Stage) -> tuple[Stage, ...]:
-    index = next((i for i, s in enumerate(stages) if _differentiates(s)), len(stages))
-    return (*stages[:index], added, *stages[index:])
-
-
-def _before_gradient(pipeline: Pipeline) -> Pipeline:
-    index = next((i for i, s in enumerate(pipeline.stages) if _differentiates(s)), len(pipeline.stages))
-    # What only gradients need to know would only cost time.
-    return Pipeline(tuple(s for s in pipeline.stages[:index] if str(s) != "check-trainable"))
-
-
-def _differentiates(stage: Stage) -> bool:
-    if isinstance(stage, Repeat):
-        return any(_differentiates(s) for s in stage.stages)
-    return Property.DIFFERENTIATED in stage.ensures
 
 
 def _kernels_version() -> str:

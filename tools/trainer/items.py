@@ -13,6 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from fuseline.engine.errors import FuselineError
+from fuseline.exporters.results import loss_in
+
 __all__ = ["IGNORE_INDEX", "ItemRule", "find_rule", "loss_of", "scale"]
 
 IGNORE_INDEX = -100
@@ -53,7 +56,9 @@ def find_rule(forward: Callable[..., Any], batch: Mapping[str, Tensor]) -> ItemR
 
 def loss_of(output: Any) -> Tensor:
     """The loss in what a model returned, which comes first where nothing has a name."""
-    loss: Tensor = output[0] if isinstance(output, tuple) else output["loss"]
+    loss = loss_in(output)
+    if loss is None:
+        raise FuselineError("the model returned no loss for this batch")
     return loss
 
 

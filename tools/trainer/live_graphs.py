@@ -10,25 +10,30 @@ import torch
 from torch import Tensor, nn
 
 from fuseline.engine.execution.direct import DirectRunner
+from fuseline.engine.facts import Interface
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 from fuseline.engine.training.gradients import gradient_name
 from fuseline.exporters import ExportError
+from fuseline.exporters.conditions import holds
 from fuseline.tools.trainer.budget import Budget, Sizes
-from fuseline.tools.trainer.call import Call, Undecided, Unsuited, complete
-from fuseline.tools.trainer.checking import check_against_torch, padded
+from fuseline.tools.trainer.cache import digest
+from fuseline.tools.trainer.call import Call, Different, Undecided, Unsuited, complete, named_sizes
+from fuseline.tools.trainer.checking import check_against_torch, evaluation_differs, padded
 from fuseline.tools.trainer.compiler import Compiler, Variant
+from fuseline.tools.trainer.describe import describe
 from fuseline.tools.trainer.form import Form, few
 from fuseline.tools.trainer.items import find_rule, scale
 from fuseline.tools.trainer.low_precision import in_float32, low_precision, raised
 from fuseline.tools.trainer.own_forward import OwnForward
 from fuseline.tools.trainer.tensors import NamedTensors
-from fuseline.tools.trainer.watch import Watch
+from fuseline.tools.trainer.watch import Watch, around
 from fuseline.tools.trainer.ways import Way, Ways
 
 __all__ = ["LiveGraphs", "trained_in"]
 
 logger = logging.getLogger(__name__)
+_LOSS_ALONE: tuple[Variant, ...] = ("loss", "native", "native-accumulating")
 #: Variants that hold what the forward half leaves for the backward half in one graph.
 _PLANNED: tuple[Variant, ...] = ("step", "loss")
 
@@ -44,12 +49,18 @@ class LiveGraphs:
         self._own = own
         self.compiler = compiler
         self._watch = Watch(model)
+        #: What the model was when it was looked at closely; None: never yet.
+        self._identity: str | None = None
         self._tensors = NamedTensors(model)
         self._compiled_for = self._tensors.trainable()
         self._ways = Ways(model, own)
         self._runners: dict[tuple[Form, Variant, int, Sizes], tuple[DirectRunner, ...]] = {}
         self._unplanned: dict[tuple[Form, Variant], Model] = {}
         self._checked: set[Form] = set()
+        #: How each graph of evaluation differs from torch; None: it does not.
+        self._evaluated: dict[tuple[Form, Variant], str | None] = {}
+        #: Whether the graph is right for a batch for which its code took another branch than was traced.
+        self._tried: dict[tuple[Any, ...], bool] = {}
         self._told_precision: str | None = None
         #: The worst difference of a gradient to torch's that the check found; None before it ran.
         self.gradient_difference: float | None = None
@@ -60,17 +71,23 @@ class LiveGraphs:
 
     def refresh(self) -> None:
         """Look at the model anew: other settings, buffers or frozen weights are another graph."""
-        self._runners.clear()
-        self._unplanned.clear()
-        self._checked.clear()
-        self._ways.forget_results()
+        with self._own.restored():
+            identity = digest(describe(self._model))
+        if identity != self._identity:
+            self._runners.clear()
+            self._unplanned.clear()
+            self._checked.clear()
+            self._evaluated.clear()
+            self._tried.clear()
+            self._ways.forget_results()
+        self._identity = identity
         self._tensors = NamedTensors(self._model)
         self._compiled_for = self._tensors.trainable()
         self._watch.remember()
 
     def way(self, call: Call) -> Way:
         """How calls like this one run."""
-        odd = self._watch.odd_mode()
+        odd = around() or self._watch.odd_mode()
         if odd is not None:
             raise Unsuited(odd)
         return self._ways.of(call)
@@ -136,20 +153,78 @@ class LiveGraphs:
         (runner,) = self.ready(way, "check")
         rows: Sequence[Mapping[str, Any]] = runner.model.facts.origin.gradient_check
         if not rows:
-            inputs = runner.model.facts.interface.inputs
-            batches = {
-                how: (call.all_arguments(batch), complete(batch, inputs))
-                for how, batch in padded(raised(few(call.tensors))).items()
-            }
-            with self._own.restored(), in_float32(self._model):
-                named = self.named()
-                rows = check_against_torch(
-                    self._model, self._own, runner, trained_in(runner, named), named, batches
-                )
+            rows = self._hold_to_torch(way, padded(raised(few(call.tensors))), call)
             with self._own.restored():
                 self.compiler.record_check(self._model, way.form, rows)
         self._checked.add(way.form)
         self.gradient_difference = max((row["difference"] for row in rows), default=None)
+
+    def _hold_to_torch(
+        self, way: Way, batches: Mapping[str, Mapping[str, Tensor]], call: Call
+    ) -> list[dict[str, Any]]:
+        """Loss and gradients against torch's, of these batches of tensors; a mismatch is an error."""
+        (runner,) = self.ready(way, "check")
+        inputs = runner.model.facts.interface.inputs
+        fed = {how: (call.all_arguments(batch), complete(batch, inputs)) for how, batch in batches.items()}
+        with self._own.restored(), in_float32(self._model):
+            named = self.named()
+            trained = trained_in(runner, named)
+            return check_against_torch(self._model, self._own, runner, trained, named, fed)
+
+    def check_evaluation(self, way: Way, variant: Variant, call: Call) -> None:
+        """The results of an evaluation against torch's on rows of this batch, once for each graph.
+
+        The graph was traced in training, and what a forward does otherwise in evaluation is not in it.
+        """
+        settings, key = self.compiler.settings, (way.form, variant)
+        if not settings.check or settings.precision != "fp32":
+            return
+        if key not in self._evaluated:
+            self._evaluated[key] = self._evaluation_differs(way, variant, call, raised(few(call.tensors)))
+        if (reason := self._evaluated[key]) is not None:
+            raise Different(reason)
+
+    def _evaluation_differs(
+        self, way: Way, variant: Variant, call: Call, batch: Mapping[str, Tensor]
+    ) -> str | None:
+        (runner,) = self.ready(way, variant)
+        outputs = list(runner.model.facts.interface.outputs)
+        feeds = complete(batch, runner.model.facts.interface.inputs)
+        with self._own.quietly(), in_float32(self._model):
+            expected = self._own(**call.all_arguments(batch))
+            found = runner(feeds, self.named(), outputs)
+        return evaluation_differs(expected, found, batch.get("attention_mask"))
+
+    def admit(self, way: Way, variant: Variant, call: Call, interface: Interface) -> None:
+        """Refuse a batch for which the graph is not the model; what only sizes leave in doubt is tried."""
+        if variant not in _LOSS_ALONE:
+            if interface.numbers:
+                raise Unsuited(f"it returns {interface.numbers[0]!r}, a number that depends on the batch")
+            if way.template is not None and way.template.lacks is not None:
+                raise Unsuited(f"it returns an object of the type {way.template.lacks}")
+        sizes = named_sizes(call.tensors, interface.inputs)
+        broken = [condition for condition in interface.conditions if not holds(condition, sizes)]
+        if not broken:
+            return
+        trains = variant not in ("evaluate", "predict")
+        key = (way.form, trains or variant, *sizes.items())
+        if key not in self._tried:
+            self._tried[key] = self._is_right(way, variant, call, trains)
+        if not self._tried[key]:
+            raise Unsuited(f"its code decides by sizes, and the graph is made for {broken[0]}")
+
+    def _is_right(self, way: Way, variant: Variant, call: Call, trains: bool) -> bool:
+        """Whether the graph gives torch's results for this very batch."""
+        settings = self.compiler.settings
+        if not settings.check or settings.precision != "fp32" or (trains and not way.labelled):
+            return False
+        try:
+            if trains:
+                self._hold_to_torch(way, {"as it is": raised(call.tensors)}, call)
+                return True
+            return self._evaluation_differs(way, variant, call, raised(call.tensors)) is None
+        except Exception:  # torch may refuse such a batch, and will say so itself
+            return False
 
     def factor(self, way: Way, call: Call) -> float:
         """What the graph's loss is multiplied by where the caller counts the items of the whole batch."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["in_float32", "low_precision", "raised"]
+__all__ = ["in_float32", "in_float64", "low_precision", "raised"]
 
 _LOW = (torch.bfloat16, torch.float16)
 
@@ -26,11 +26,24 @@ def low_precision(model: nn.Module) -> str | None:
 @contextmanager
 def in_float32(model: nn.Module) -> Iterator[None]:
     """Inside, weights and buffers hold the same numbers in float32; afterwards, what they held before."""
-    tensors = {id(t): t for t in (*model.parameters(), *model.buffers()) if t.dtype in _LOW}
+    with _converted(model, _LOW, torch.float32):
+        yield
+
+
+@contextmanager
+def in_float64(model: nn.Module) -> Iterator[None]:
+    """The same in float64, for what is in float32."""
+    with _converted(model, (torch.float32,), torch.float64):
+        yield
+
+
+@contextmanager
+def _converted(model: nn.Module, kinds: tuple[torch.dtype, ...], to: torch.dtype) -> Iterator[None]:
+    tensors = {id(t): t for t in (*model.parameters(), *model.buffers()) if t.dtype in kinds}
     before = [(t, t.data) for t in tensors.values()]
     try:
         for tensor, data in before:
-            tensor.data = data.float()
+            tensor.data = data.to(to)
         yield
     finally:
         for tensor, data in before:

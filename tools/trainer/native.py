@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,14 @@ class NativeStep:
     """A `TrainingStep` whose parameters are the module's."""
 
     def __init__(self, module: nn.Module, graph: Model, *, form: Form, key: str, threads: int) -> None:
+        self._module = module
         self._tensors = NamedTensors(module)
         self.graph = graph
         self.form = form
         #: What the module was when the graph was made.
         self.key = key
         self.step = TrainingStep(weights_as_initializers(graph, self._tensors.current()), threads=threads)
-        self._share()
+        self.share()
 
     @property
     def random(self) -> bool:
@@ -40,11 +41,21 @@ class NativeStep:
         self, feeds: Mapping[str, Tensor], *, scale: float, seed: int | None, apply: bool
     ) -> tuple[Tensor, Tensor]:
         """The loss of one micro-batch and, after the update, the gradients' norm before clipping."""
-        self._share()
         results = self.step.run(feeds, ["loss", GRADIENT_NORM], loss_scale=scale, seed=seed, apply=apply)
         return torch.from_numpy(results["loss"]), torch.from_numpy(results[GRADIENT_NORM])[0]
 
-    def _share(self) -> None:
+    def look(self) -> None:
+        """A layer may have been exchanged for another one of the same shape: that one's memory counts."""
+        self._tensors = NamedTensors(self._module)
+
+    def go_on_from(self, before: NativeStep) -> None:
+        """Keep the gradients that were gathered for a step that is not made yet."""
+        gathered = before.step.gradients
+        for name, view in self.step.gradients.items():
+            if name in gathered:
+                view[...] = gathered[name]
+
+    def share(self) -> None:
         """Work on the module's memory; where a pass changed a layout, the module works on the step's."""
         named = {n: t for n, t in self._tensors.current().items() if n in self.graph.parameters}
         self.step.bind(named)
@@ -78,8 +89,11 @@ class NativeAdamW(torch.optim.AdamW):
         settings.learning_rate, settings.weight_decay = self._rates("lr"), self._rates("weight_decay")
         settings.betas, settings.epsilon = self.param_groups[0]["betas"], self.param_groups[0]["eps"]
 
-    def obstacles(self) -> list[str]:
+    def obstacles(self, trained: Iterable[Tensor]) -> list[str]:
         """What of the groups' settings and of the state the graph's AdamW does not do."""
+        held = {id(parameter) for group in self.param_groups for parameter in group["params"]}
+        if any(id(parameter) not in held for parameter in trained):
+            return ["a parameter that trains is not in the optimizer"]
         reasons = [
             f"the optimizer has {key}=True"
             for key in ("amsgrad", "maximize", "differentiable")

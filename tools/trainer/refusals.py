@@ -38,6 +38,10 @@ class Refusals:
             return
         if self._fallback == "error":
             raise FuselineError(f"{self._model} cannot train on the graph: {reason}")
+        self.remark(reason)
+
+    def remark(self, reason: str) -> None:
+        """Torch runs what no graph is made for: no failure, but nothing to keep quiet about either."""
         if reason not in self._noted:
             self._noted[reason] = None
             logger.warning("%s runs in torch: %s", self._model, reason)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
 
 from fuseline.exporters.results import loss_in
 
@@ -26,9 +27,14 @@ class Template:
         self._loss = _Place(loss) if loss is not None else None
         #: The places of all tensors but the loss, in the order of the graph's outputs.
         self.others: list[_Place] = []
+        #: The type of a result that no graph gives: a weight, or neither tensor nor plain nor a cache.
+        self.lacks: str | None = None
         self._root = self._read(result, loss)
 
     def _read(self, part: Any, loss: Tensor | None) -> Any:
+        if isinstance(part, nn.Parameter):
+            # What is computed from it outside has a gradient that no output of a graph would pass on.
+            self.lacks = type(part).__name__
         if isinstance(part, Tensor):
             if part is loss and self._loss is not None and not self._loss.read:
                 self._loss.read = True
@@ -39,7 +45,11 @@ class Template:
             return type(part), {key: self._read(value, loss) for key, value in part.items()}
         if isinstance(part, (tuple, list)):
             return type(part), [self._read(value, loss) for value in part]
-        return part if part is None or isinstance(part, (bool, int, float, str)) else _Missing
+        if part is None or isinstance(part, (bool, int, float, str)):
+            return part
+        if not isinstance(part, Cache):
+            self.lacks = type(part).__name__
+        return _Missing
 
     def fill(self, loss: Tensor | None, others: Sequence[Tensor] | None) -> Any:
         """The result with these tensors; without `others`, only the loss is in it."""
@@ -56,8 +66,10 @@ class Template:
         if isinstance(held, dict):
             made = {key: self._made(value, loss, values) for key, value in held.items()}
             return kind(**{key: value for key, value in made.items() if value is not _Missing})
-        items = [item for item in (self._made(p, loss, values) for p in held) if item is not _Missing]
-        return kind(*items) if hasattr(kind, "_fields") else kind(items)
+        items = [self._made(p, loss, values) for p in held]
+        if hasattr(kind, "_fields"):
+            return kind(*(None if item is _Missing else item for item in items))
+        return kind(item for item in items if item is not _Missing)
 
 
 class _Place:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
+from transformers import Seq2SeqTrainer as StockSeq2SeqTrainer
+from transformers import Trainer as StockTrainer
 from transformers.trainer_utils import rotate_checkpoints
 
 from fuseline import kernels
@@ -22,7 +23,8 @@ from fuseline.tools.trainer.arguments import ADAMW
 from fuseline.tools.trainer.bridge import Bridge, attach
 from fuseline.tools.trainer.cache import CompileCache
 from fuseline.tools.trainer.checkpoints import CheckpointMissing, is_complete, last_complete, marked
-from fuseline.tools.trainer.compiler import Compiler, Precision, Settings
+from fuseline.tools.trainer.compiler import Compiler, Settings
+from fuseline.tools.trainer.precision import Precision
 from fuseline.tools.trainer.refusals import Fallback
 from fuseline.tools.trainer.report import Report
 from fuseline.tools.trainer.sharded import consolidate
@@ -154,6 +156,12 @@ class _OnnxRuntime:
     def _attach(self, model: nn.Module) -> Bridge:
         return attach(model, self.compiler, self._fallback)
 
+    def _follow_model(self) -> None:
+        """Whoever gives the trainer another model means that one."""
+        if self.model is not None and not self.bridge.stands_for(self.model):
+            self.bridge = self._attach(self.model)
+        self.bridge.refresh()
+
     def call_model_init(self, trial: Any = None) -> nn.Module:
         model: nn.Module = super().call_model_init(trial)  # type: ignore[misc]
         self.bridge = self._attach(model)
@@ -239,7 +247,7 @@ class _OnnxRuntime:
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: Any, model: Any = None) -> tuple[Any, Any]:
         if args.optim != ADAMW:
-            return transformers.Trainer.get_optimizer_cls_and_kwargs(args, model)
+            return StockTrainer.get_optimizer_cls_and_kwargs(args, model)
         from fuseline.kernels.optimizer import FusedAdamW
 
         betas = (args.adam_beta1, args.adam_beta2)
@@ -267,7 +275,7 @@ class _OnnxRuntime:
                 f"Can't find a valid checkpoint at {resume_from_checkpoint}",
                 hint="resume_from_checkpoint=True takes the last complete one",
             )
-        self.bridge.refresh()
+        self._follow_model()
         result = super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)  # type: ignore[misc]
         report = self.report()
         logger.log(logging.WARNING if report.in_torch else logging.INFO, "%s", report)
@@ -284,7 +292,7 @@ class _OnnxRuntime:
         return super().predict(*args, **kwargs)  # type: ignore[misc]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        self.bridge.refresh()
+        self._follow_model()
         return super().evaluation_loop(*args, **kwargs)  # type: ignore[misc]
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
@@ -313,9 +321,9 @@ def _note_inference(chosen: bool | None) -> None:
         logger.warning("inference_with_ort=False: evaluation runs on ONNX Runtime all the same")
 
 
-class Trainer(_OnnxRuntime, transformers.Trainer):
+class Trainer(_OnnxRuntime, StockTrainer):
     """`transformers.Trainer` on ONNX Runtime: change the import and nothing else."""
 
 
-class Seq2SeqTrainer(_OnnxRuntime, transformers.Seq2SeqTrainer):
+class Seq2SeqTrainer(_OnnxRuntime, StockSeq2SeqTrainer):
     """`transformers.Seq2SeqTrainer` on ONNX Runtime; generation for evaluation runs in torch."""

@@ -1,24 +1,35 @@
 """Whether the live model is still the one that was compiled: asked before every run, so it must be cheap.
 
-Every attribute of every module is compared by identity with what was there the last time. Anything else
-than the same objects is no proof of a change, only a reason to look closely.
+Every attribute of every module is compared by identity with what was there the last time, and so is all that
+lists, dicts and plain objects among them hold. Anything else than the same objects is no proof of a change,
+only a reason to look closely.
 """
 
 from __future__ import annotations
 
+import types
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import is_
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as registry
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "around", "attributes", "containers", "moving_buffers"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: Changed by every switch between training and evaluation, and by every run.
 _PASSING = ("training", "forward")
+#: What torch keeps in every module, and what is looked at by itself.
+_OF_TORCH = frozenset(vars(nn.Module()))
+#: Things without settings of their own that a forward would read.
+_LEAVES = (nn.Module, Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
+#: Beyond so many, the containers are data and no settings.
+_CONTAINERS = 2000
 
 
 class Watch:
@@ -27,8 +38,10 @@ class Watch:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._modules: list[nn.Module] = []
+        self._kinds: list[type[nn.Module]] = []
         self._sensitive: list[tuple[str, nn.Module]] = []
         self._buffers: list[tuple[dict[str, Tensor | None], str]] = []
+        self._containers: list[list[Any] | dict[Any, Any]] = []
         self._seen: list[Any] = []
         self._counts: list[int] = []
         #: Buffers that every step writes; they are fed and written back, and no sign of a change.
@@ -39,6 +52,7 @@ class Watch:
         """The model as it is now is the one."""
         named = list(self._model.named_modules())
         self._modules = [module for _, module in named]
+        self._kinds = list({type(module): None for module in self._modules})
         self._sensitive = [(name, module) for name, module in named if _depends_on_mode(module)]
         self._buffers = [
             (module._buffers, key)
@@ -46,6 +60,7 @@ class Watch:
             for key in module._buffers
             if f"{prefix}.{key}".lstrip(".") not in self.moving and not isinstance(module, _NormBase)
         ]
+        self._containers = list(containers(self._modules))
         self._seen, self._counts = self._look()
 
     def changed(self) -> bool:
@@ -64,7 +79,7 @@ class Watch:
 
     def _look(self) -> tuple[list[Any], list[int]]:
         # References are kept, not addresses: a new object could stand where an old one was.
-        seen: list[Any] = []
+        seen: list[Any] = [kind.forward for kind in self._kinds]
         counts: list[int] = []
         for module in self._modules:
             held = vars(module)
@@ -82,10 +97,54 @@ class Watch:
             buffer = held_buffers.get(key)
             seen.append(buffer)
             counts.append(-1 if buffer is None else buffer._version)
-        config = getattr(self._model, "config", None)
-        if config is not None:
-            seen += vars(config).values()
+        for container in self._containers:
+            seen += container.values() if isinstance(container, dict) else container
+            counts.append(len(container))
         return seen, counts
+
+
+def around() -> str | None:
+    """Why torch would compute something else than the graph, for what was set up around the model."""
+    if registry._has_any_global_hook():  # type: ignore[no-untyped-call]
+        return "hooks on all modules are registered (torch.nn.modules.module.register_module_…)"
+    return "it was called under torch.autocast" if torch.is_autocast_enabled("cpu") else None
+
+
+def moving_buffers(model: nn.Module) -> set[str]:
+    """The buffers that are looked at; those of norms are fed and written back by every step."""
+    named = model.named_modules()
+    return {
+        f"{prefix}.{key}".lstrip(".")
+        for prefix, m in named
+        if not isinstance(m, _NormBase)
+        for key in m._buffers
+    }
+
+
+def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What a module holds besides what torch keeps in every one."""
+    passed = _OF_TORCH | set(_PASSING)
+    return ((name, value) for name, value in vars(module).items() if name not in passed)
+
+
+def containers(modules: Iterable[nn.Module]) -> Iterator[list[Any] | dict[Any, Any]]:
+    """The lists and dicts behind the modules' attributes, those of plain objects included."""
+    return islice(_containers([value for m in modules for _, value in attributes(m)]), _CONTAINERS)
+
+
+def _containers(waiting: list[Any]) -> Iterator[list[Any] | dict[Any, Any]]:
+    known: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in known or isinstance(value, _LEAVES):
+            continue
+        known.add(id(value))
+        held = value if isinstance(value, list | dict) else getattr(value, "__dict__", None)
+        if isinstance(held, list | dict):
+            yield held
+            waiting += held.values() if isinstance(held, dict) else held
+        elif isinstance(value, tuple):
+            waiting += value
 
 
 def _depends_on_mode(module: nn.Module) -> bool:

@@ -13,6 +13,7 @@ from torch import nn
 from fuseline.engine.errors import FuselineError
 from fuseline.exporters import ExportError
 from fuseline.tools.trainer.call import Call, Unsuited
+from fuseline.tools.trainer.effects import Effects
 from fuseline.tools.trainer.form import Form, few, forms, task_of
 from fuseline.tools.trainer.items import ItemRule
 from fuseline.tools.trainer.own_forward import OwnForward
@@ -102,7 +103,19 @@ class Ways:
 
     def _asked(self, call: Call) -> tuple[Template, bool]:
         """Ask torch, on two rows, in evaluation mode: what comes back, and whether it is random."""
+        arguments = call.all_arguments(few(call.tensors))
         with self._own.quietly():
+            untouched = Effects(self._model)
             before = torch.get_rng_state()
-            result = self._own(**call.all_arguments(few(call.tensors)))
-            return Template(result), not torch.equal(before, torch.get_rng_state())
+            result = self._own(**arguments)
+            draws = not torch.equal(before, torch.get_rng_state())
+            if untouched.found() is not None:
+                # A first call may settle something; what a second one changes as well, every call would.
+                settled = Effects(self._model)
+                self._own(**arguments)
+                try:
+                    settled.refuse()
+                except FuselineError:
+                    untouched.undo()
+                    raise
+            return Template(result), draws

@@ -6,8 +6,9 @@ import types
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
+from transformers import Trainer as StockTrainer
+from transformers import TrainerCallback
 
 from fuseline.tools.trainer.arguments import ADAMW
 from fuseline.tools.trainer.bridge import Bridge
@@ -16,6 +17,8 @@ from fuseline.tools.trainer.native import NativeAdamW, NativeStep
 
 __all__ = ["WholeStep", "loss_obstacles", "obstacles"]
 
+#: Events between the backward and the end of the step, when gradients are there to be read.
+_AROUND_THE_STEP = ("on_pre_optimizer_step", "on_optimizer_step")
 _OPTIMIZERS = (ADAMW, "adamw_torch", "adamw_torch_fused")
 
 
@@ -34,6 +37,8 @@ def obstacles(trainer: Any) -> list[str]:
     kinds = {p.dtype for p in trainer.bridge.model.parameters()} - {torch.float32}
     if kinds:
         reasons.append(f"weights are {sorted(str(k).removeprefix('torch.') for k in kinds)[0]}, not float32")
+    if getattr(getattr(trainer.model, "active_peft_config", None), "is_prompt_learning", False):
+        reasons.append("an adapter puts prompts of its own in front of the inputs")
     reasons += _watchers(trainer)
     return reasons
 
@@ -47,8 +52,11 @@ def _watchers(trainer: Any) -> list[str]:
     if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
         reasons.append("the model has hooks")
     for callback in trainer.callback_handler.callbacks:
-        if type(callback).on_pre_optimizer_step is not transformers.TrainerCallback.on_pre_optimizer_step:
-            reasons.append(f"{type(callback).__name__} looks at gradients before the optimizer's step")
+        if any(getattr(type(callback), e) is not getattr(TrainerCallback, e) for e in _AROUND_THE_STEP):
+            reasons.append(f"{type(callback).__name__} may look at gradients around the optimizer's step")
+    code = getattr(type(trainer).training_step, "__code__", None)
+    if code is not None and any(name == "grad" or name.startswith("clip_grad") for name in code.co_names):
+        reasons.append("training_step is overridden and reads gradients")
     return reasons
 
 
@@ -57,7 +65,7 @@ def loss_obstacles(trainer: Any) -> list[str]:
     reasons = []
     if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
         reasons.append("the loss is computed outside the graph")
-    if trainer.compute_loss != types.MethodType(transformers.Trainer.compute_loss, trainer):
+    if trainer.compute_loss != types.MethodType(StockTrainer.compute_loss, trainer):
         reasons.append("compute_loss is overridden")
     return reasons
 
@@ -117,7 +125,8 @@ class WholeStep:
         current = getattr(self._trainer.optimizer, "optimizer", self._trainer.optimizer)
         if self.optimizer is None or current is not self.optimizer:
             return ["the optimizer is not the one that whole_step made"]
-        return self.optimizer.obstacles()
+        model = self._trainer.bridge.model
+        return self.optimizer.obstacles(p for p in model.parameters() if p.requires_grad)
 
     def _configure(self, native: NativeStep) -> None:
         assert self.optimizer is not None
