@@ -34,6 +34,10 @@ $(VENV)/.rivals: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e '.[rivals]'
 	touch $@
 
+$(VENV)/.stock: $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e '.[stock]'
+	touch $@
+
 $(VENV)/.site: $(READY)
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e '.[site]'
 	touch $@
@@ -117,8 +121,10 @@ bench-fusions: $(VENV)/.rivals  ## Fusion counts against other optimisers; write
 bench-inference: $(VENV)/.rivals  ## Latency of optimised models
 	$(RUN) fuseline.tools.benchmarks.inference
 
-bench-finetune: $(VENV)/.data  ## Fine-tuning on real text against the stock Trainer
-	$(RUN) fuseline.tools.benchmarks.finetune
+bench-finetune: $(VENV)/.data  ## Fine-tuning on real text against the stock Trainer (OPTIONS="--only bert-base --quick")
+	$(RUN) fuseline.tools.benchmarks.finetune --memory $(OPTIONS)
+	$(RUN) fuseline.tools.benchmarks.finetune --seeds 3 --contenders "sdpa,sdpa bf16,fuseline,fuseline bf16"
+	$(RUN) fuseline.tools.benchmarks.finetune --page
 
 bench-quantize: $(VENV)/.data  ## Quantized models: accuracy on real text, then latency against the peers
 	$(RUN) fuseline.tools.benchmarks.quantize_accuracy --tuner
@@ -134,7 +140,7 @@ conformance: env  ## The onnx node cases through every ready inference pipeline
 third-party: env  ## Third-party models through every ready inference pipeline, verified
 	$(RUN) fuseline.tools.campaigns.third_party
 
-report-pages: env  ## A report of 7,700 nodes in Chromium: size, first paint, opening a module; screenshots
+report-pages: env  ## Reports of more than 6,000 nodes in Chromium: size, first paint, opening a module; screenshots
 	$(RUN) fuseline.tools.campaigns.report_pages
 
 coverage-models: env  ## Export and gradients of every architecture; writes docs/coverage.md
@@ -148,6 +154,12 @@ stock-inference: env  ## Optimised models on the newest stock onnxruntime, in an
 
 stock-export: env  ## Inference exports on the newest stock onnxruntime, against torch
 	$(RUN) fuseline.tools.campaigns.stock_export
+
+stock-trainer-tests: $(VENV)/.stock  ## transformers' own Trainer tests with our classes (TESTS=transformers/tests/trainer)
+	$(RUN) fuseline.tools.campaigns.stock_trainer $(if $(TESTS),--tests $(TESTS))
+
+example-scripts: $(VENV)/.stock  ## transformers' example scripts with the import changed (SCRIPTS=transformers/examples/pytorch)
+	$(RUN) fuseline.tools.campaigns.example_scripts $(if $(SCRIPTS),--scripts $(SCRIPTS))
 
 large-export: env  ## Export a model over 2 GB and print the peak memory
 	$(RUN) fuseline.tools.campaigns.large_export

@@ -8,13 +8,15 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 __all__ = ["console", "errors", "fail", "print_json"]
 
 # A pipe has no width of its own: never wrap or truncate what a program may read, tables included.
 _WIDE = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 240
-console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, width=_WIDE)
-errors = Console(stderr=True, soft_wrap=True, highlight=False)
+# What is printed comes from models and files, where `[rows]` is no style: styled words are made with Text.
+console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False, width=_WIDE)
+errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
 
 
 def print_json(data: Any) -> None:
@@ -22,10 +24,4 @@ def print_json(data: Any) -> None:
 
 
 def fail(message: str) -> None:
-    errors.print(f"[bold red]error:[/bold red] {_escape(message)}")
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    errors.print(Text.assemble(("error:", "bold red"), f" {message}"))

@@ -30,7 +30,7 @@ class Activity:
 
 class _Lines(Activity):
     def __call__(self, text: str) -> None:
-        errors.print(text, markup=False)
+        errors.print(text)
 
 
 class _Bar(Activity):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from shell import fuseline
 
 from fuseline.engine.errors import FuselineError, ModelError, PipelineError
 from fuseline.engine.inputs import load_npz
+from fuseline.engine.memory.planning import parse_budget
 from fuseline.engine.model import Model
 from fuseline.engine.observers import load_expectations
 from fuseline.engine.outputs import check_output_file, check_output_folder
@@ -19,6 +21,8 @@ from fuseline.engine.parameters import ParameterMap
 from fuseline.engine.pipeline import Pipeline
 from fuseline.tools.campaigns.fuzz.parsers import KINDS, mutate, read
 from fuseline.tools.campaigns.fuzz.workers import Pool
+from fuseline.tools.quantizer.config import load_config
+from fuseline.tools.quantizer.criteria import load_criteria
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 agraph (float[N,4] x) => (float[N,4] y) <float[4] w = {1, 2, 3, 4}> { a = Relu(x) y = Add(a, w) }"""
@@ -115,6 +119,9 @@ def test_an_output_is_checked_before_the_work(tmp_path: Path, model: Path) -> No
         check_output_folder(model)
     with pytest.raises(FuselineError, match="cannot be written"):
         check_output_folder(model / "below")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FuselineError, match="is a device or a pipe"):
+        check_output_file(tmp_path / "pipe")
     assert check_output_file(tmp_path / "new" / "out.html").parent.is_dir()
 
 
@@ -128,6 +135,8 @@ def test_an_output_is_checked_before_the_work(tmp_path: Path, model: Path) -> No
         ("diff", "{model}", "{model}", "--html", "{model}/page.html"),
         ("bisect", "{model}", "-o", "{model}"),
         ("export", "{model}", "-o", "{folder}"),
+        ("quantize", "{model}", "-o", "{folder}"),
+        ("quantize", "{model}", "-o", "{folder}/q.onnx", "--report", "{folder}"),
     ],
 )
 def test_commands_refuse_what_cannot_be_written(tmp_path: Path, model: Path, words: tuple[str, ...]) -> None:
@@ -139,3 +148,21 @@ def test_a_page_goes_into_a_new_folder(tmp_path: Path, model: Path) -> None:
     page = tmp_path / "pages" / "diff.html"
     fuseline("diff", model, model, "--html", page)
     assert page.read_text().startswith("<!")
+
+
+def test_settings_of_a_quantization_that_are_not_text_are_refused(model: Path) -> None:
+    for load in (load_config, load_criteria):
+        model.write_bytes(b"mode: \xbd")
+        with pytest.raises(FuselineError, match="is not text: byte 6 is not UTF-8"):
+            load(model)
+
+
+@pytest.mark.parametrize("text", ["nanGB", "1e400GB", "1e308GB", "inf", "nan", "-1MB", "GB"])
+def test_a_budget_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(FuselineError, match="is no amount of memory"):
+        parse_budget(text, 1000)
+
+
+def test_slices_without_a_report_are_refused(tmp_path: Path, model: Path) -> None:
+    done = fuseline("quantize", str(model), "-o", str(tmp_path / "q.onnx"), "--slices", str(model), code=2)
+    assert "--slices names parts of a report" in done.stderr

@@ -192,6 +192,8 @@ def test_a_model_as_text_and_as_json(model: Path, tmp_path: Path) -> None:
     assert {t["name"] for t in whole["graph"]["initializers"]} == {"half", "one", "root"}
     near = json.loads(shown("show", model, "--around", "b", "--hops", 0, "--json"))["nodes"]
     assert [n["op"] for n in near] == ["Erf", "Add"], "who makes the value and who reads it"
+    beside = json.loads(shown("show", model, "--around", "a", "--hops", 1, "--json"))["nodes"]
+    assert [n["op"] for n in beside] == ["Div", "Erf", "Add"], "who reads x, too, is no neighbour"
     assert "did you mean" in refused("show", model, "--around", "f1")
     assert "give one of them" in refused("show", model, "--around", "b", "--module", "m")
     Model.from_text(BRANCHES).save(tmp_path / "if.onnx")
@@ -235,3 +237,18 @@ def test_what_there_is_to_view(model: Path, tmp_path: Path) -> None:
     assert "the run that dumped here did not finish" in refused("view", tmp_path / "d")
     (tmp_path / "empty").mkdir()
     assert "holds no report.html\n" in refused("view", tmp_path / "empty")
+
+
+def test_brackets_are_text(model: Path, tmp_path: Path) -> None:
+    """What a pass or a file says is never read as a style."""
+    assert "f(x[rows])" in shown("passes", "list", "eliminate-padding")
+    plugin = tmp_path / "crashing.py"
+    plugin.write_text(
+        "from fuseline import Pass\n\n\nclass Crash(Pass):\n    'x → nothing'\n    name = 'crash'\n\n"
+        "    def run(self, model, rewriter):\n        raise ValueError('at [/encoder] of [batch]')\n"
+    )
+    common = ("-o", tmp_path / "out.onnx", "--plugin", plugin, "--pipeline", "crash")
+    done = fuseline("run", model, *common, "--revert-failing", "--dump", tmp_path / "dump")
+    assert "ValueError: at [/encoder] of [batch]" in done.stdout
+    (row,) = json.loads((tmp_path / "dump" / "summary.json").read_text())["passes"]
+    assert (row["nodes_before"], row["nodes_after"]) == (7, 7), "a pass that crashed has changed nothing"

@@ -58,7 +58,7 @@ def _ratio(label: str, other: Callable[[], float], this: Callable[[], float], ro
     """How many times as fast this side is: the median over rounds in which both have their turn."""
     ratios = [other() / this() for _ in range(rounds)]
     spread = f"{min(ratios):.2f} … {max(ratios):.2f}"
-    console.print(f"{label:40} {median(ratios):.3f} × the other's speed   ({spread})", markup=False)
+    console.print(f"{label:40} {median(ratios):.3f} × the other's speed   ({spread})")
     return median(ratios)
 
 
@@ -119,7 +119,7 @@ def main() -> None:
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             slow |= mean < _BAR
-            console.print(f"{name}: geometric mean {mean:.3f} (bar {_BAR})", markup=False)
+            console.print(f"{name}: geometric mean {mean:.3f} (bar {_BAR})")
     sys.exit(slow)
 
 

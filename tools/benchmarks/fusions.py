@@ -72,11 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = _cases(options)
     rows = _compare(cases, options)
     for row in rows:
-        console.print(_line(row), markup=False)
+        console.print(_line(row))
     result = verdict(rows)
     for line in (*result["short"], *result["larger"]):
-        console.print(f"short: {line}", markup=False)
-    console.print(_summary(rows, result), markup=False)
+        console.print(f"short: {line}")
+    console.print(_summary(rows, result))
     if options.json:
         options.json.write_text(json.dumps({"rows": rows, "verdict": result}, indent=2))
     if options.table:
@@ -124,7 +124,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
                 try:
                     cases.append(zoo_case(name, attention, options.cache))
                 except Exception as error:  # most often: transformers has no such attention for it
-                    console.print(f"{name}-{attention}: not exported ({str(error)[:100]})", markup=False)
+                    console.print(f"{name}-{attention}: not exported ({str(error)[:100]})")
     return cases + [c for c in third_party_cases() if not options.only or c.name in options.only]
 
 

@@ -74,7 +74,7 @@ def _optimized(case: Case, name: str, folder: Path) -> Path | None:
         try:
             onnx.save(RIVALS[name](case, folder), target)
         except Exception as error:
-            console.print(f"{case.name}: {name} fails: {str(error)[:200]}", markup=False)
+            console.print(f"{case.name}: {name} fails: {str(error)[:200]}")
             return None
     return target
 
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         rows.append(row)
         times = ", ".join(f"{k} {v:.1f} ms" for k, v in row["ms"].items())
-        console.print(f"{row['model']}: {times}; error {row['error']:.1e}", markup=False)
+        console.print(f"{row['model']}: {times}; error {row['error']:.1e}")
     summary = _summary(rows)
     for against, ratios in summary.items():
         console.print(

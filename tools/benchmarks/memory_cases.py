@@ -7,7 +7,7 @@ from typing import Any
 
 from fuseline.tools.benchmarks.training_cases import CASES, TrainingCase
 
-__all__ = ["MEMORY_CASES", "OURS", "TORCH"]
+__all__ = ["ARENA", "DEFAULT", "MEMORY_CASES", "OURS", "RACES", "TORCH", "counted_as"]
 
 _BY_NAME = {case.name: case for case in CASES}
 _LLAMA: dict[str, Any] = {
@@ -34,12 +34,35 @@ MEMORY_CASES = {
 
 #: Ways to train with torch: attention, and what is computed again.
 TORCH = ("eager", "sdpa", "checkpointing", "compile-1.0", "compile-0.5", "compile-0.2")
+_SMALLER = "hoist-shapes,sparse-embedding-gradient,order-for-memory{sizes=AT}"
+_CHUNKED = f"chunk-loss,{_SMALLER}"
+_EARLY = "release-early,sparse-embedding-gradient"
+
 #: Our plans: passes behind the pipeline `training` and the optimizer.
 OURS = {
     "plain": "",
-    "cheap": "recompute{what=cheap,sizes=AT}",
-    "layers": "recompute{what=layers,sizes=AT}",
-    "early": "release-early",
-    "cheap-early": "recompute{what=cheap,sizes=AT},release-early",
-    "layers-early": "recompute{what=layers,sizes=AT},release-early",
+    "chunked": _CHUNKED,
+    "cheap": f"{_SMALLER},recompute{{what=cheap,sizes=AT}}",
+    "layers": f"{_SMALLER},recompute{{what=layers,sizes=AT}}",
+    "early": f"{_SMALLER},{_EARLY}",
+    "cheap-early": f"{_SMALLER},recompute{{what=cheap,sizes=AT}},{_EARLY}",
+    "layers-early": f"{_SMALLER},recompute{{what=layers,sizes=AT}},{_EARLY}",
+    "chunked-layers-early": f"{_CHUNKED},recompute{{what=layers,sizes=AT}},{_EARLY}",
 }
+
+#: The step as it comes, in one block that is kept; and with the runtime's arena in place of it.
+DEFAULT, ARENA = "default", "arena"
+
+#: Who is timed against whom; all but those of torch and the arena run in a block.
+RACES = {
+    "bert-4x256": [ARENA, DEFAULT, "cheap-early", "layers-early", "sdpa"],
+    "vit-4x384": [ARENA, DEFAULT, "cheap-early", "layers-early", "sdpa"],
+    "gpt2-4x256": [ARENA, DEFAULT, "cheap-early", "layers-early", "chunked", "chunked-layers-early", "eager"],
+    "t5-4x256": [ARENA, DEFAULT, "chunked", "eager"],
+    "bert-12x768": [ARENA, DEFAULT, "layers-early", "checkpointing"],
+}
+
+
+def counted_as(contender: str) -> str:
+    """The peak of a contender: of one step; with an arena, which is kept, from before the first."""
+    return "held" if contender == ARENA else "bytes"

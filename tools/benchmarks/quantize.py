@@ -263,11 +263,11 @@ def _row(case: Source, shape: str, options: argparse.Namespace) -> dict[str, Any
         seconds, failed = race(chosen, processes, inputs, rounds=options.rounds, threads=options.threads)
     failed |= {name: reason for name, reason in made.items() if isinstance(reason, str)}
     found = ratios(seconds)
-    console.print(f"{case.name} {shape}", markup=False)
+    console.print(f"{case.name} {shape}")
     for variant, value in sorted(seconds.items(), key=lambda item: item[1]):
-        console.print(f"  {variant:34} {value * 1e3:8.2f} ms", markup=False)
+        console.print(f"  {variant:34} {value * 1e3:8.2f} ms")
     for variant, reason in failed.items():
-        console.print(f"  {variant:34} does not run: {reason}", markup=False)
+        console.print(f"  {variant:34} does not run: {reason}")
     return {"model": case.name, "shape": shape, "seconds": seconds, "failed": failed, "ratios": found}
 
 

@@ -91,7 +91,7 @@ def tune(folder: Path, data: dict[str, Any]) -> bool:
         {**EVERYTHING, "accuracy": limit},
         calibration=data["calibration"],
         evaluation=data["test"],
-        tell=lambda line: console.print(f"  {line}", markup=False),
+        tell=lambda line: console.print(f"  {line}"),
     )
     report = behaviour(data["float"], predictor(outcome.model), data["test"])
     report["size_ratio"] = target.stat().st_size / data["model"].stat().st_size

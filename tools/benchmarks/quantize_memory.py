@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fuseline.tools.console import console
+from fuseline.tools.measuring import resident
 
 __all__ = ["main"]
 
@@ -36,7 +36,8 @@ def calibrate_here(path: Path, batches: int) -> dict[str, Any]:
     from fuseline.tools.quantizer.config import Config
     from fuseline.tools.quantizer.plan import make_plan
 
-    before = _peak()
+    before = resident.held()
+    resident.forget_peak()
     model = Model.load(path)
     plan = make_plan(Config.from_dict({"mode": "static", "pipeline": "skip"}))
     chance = np.random.default_rng(0)
@@ -46,16 +47,12 @@ def calibrate_here(path: Path, batches: int) -> dict[str, Any]:
     for observer in ("percentile", "entropy"):
         for name in table:
             choose_range(table[name], observer, grid)
-    return {"bytes": _peak() - before, "values": len(table)}
+    return {"bytes": resident.peak() - before, "values": len(table)}
 
 
 def _batch(chance: np.random.Generator) -> dict[str, Any]:
     ids = chance.integers(5, 20_000, (4, 128)).astype(np.int64)
     return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> int:

@@ -100,7 +100,7 @@ def tuned(name: str, case: Case, options: argparse.Namespace, folder: Path) -> b
         calibration=case.calibration,
         evaluation=case.test,
         metric=None if isinstance(case.metric, str) else case.metric,
-        tell=lambda line: console.print(f"  {line}", markup=False),
+        tell=lambda line: console.print(f"  {line}"),
     )
     products = len(outcome.left.products)
     console.print(

@@ -64,22 +64,28 @@ class Relay:
 
 
 class Leg(transformers.TrainerCallback):
-    """One trainer's part: the seconds of each of its steps, batches and logs included, waiting left out."""
+    """One trainer's part: the seconds of each of its steps, batches and logs included, waiting left out.
+
+    Processor time is that of the whole process: only one trainer runs at a time.
+    """
 
     def __init__(self, relay: Relay, name: str) -> None:
         self._relay, self._name = relay, name
-        self._begin = 0.0
+        self._begin = self._busy = 0.0
         self.seconds: list[float] = []
+        self.cpu: list[float] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._relay.wait(self._name)
-        self._begin = time.perf_counter()
+        self._start()
+
+    def _start(self) -> None:
+        self._begin, self._busy = time.perf_counter(), time.process_time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        now = time.perf_counter()
-        self.seconds.append(now - self._begin)
+        self.seconds.append(time.perf_counter() - self._begin)
+        self.cpu.append(time.process_time() - self._busy)
         if state.global_step % self._relay.turn == 0:
             self._relay.pass_on()
             self._relay.wait(self._name)
-            now = time.perf_counter()
-        self._begin = now
+        self._start()

@@ -97,7 +97,7 @@ def measure(path: Path, rounds: int) -> Measurement:
             try:
                 made = simplify(path)
             except Exception as error:  # a rival's failure is a result, too
-                console.print(f"{path.name}: {name} fails: {str(error)[:100]}", markup=False)
+                console.print(f"{path.name}: {name} fails: {str(error)[:100]}")
                 del contenders[name]
                 continue
             seconds = time.perf_counter() - begun

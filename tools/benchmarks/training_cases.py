@@ -1,4 +1,4 @@
-"""The models that `bench-training` trains: realistic widths, dense batches and padded ones, no dropout."""
+"""The models that `bench-training` trains: realistic widths, dense batches and padded ones."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ class TrainingCase:
     settings: dict[str, Any] = field(default_factory=dict)
     #: The lengths of the rows: their median, and how far they spread (of their logarithms); None: no padding.
     lengths: tuple[float, float] | None = None
-    pipeline: str = "training"
 
-    def build(self, attention: str = "eager") -> Any:
-        """The model in training mode, its weights the same at every call."""
+    def build(self, attention: str = "eager", *, dropout: bool = False) -> Any:
+        """The model in training mode, its weights the same at every call; its own dropout, or none."""
         config = getattr(transformers, self.config)(**self.settings)
         for name, value in list(vars(config).items()):
-            if "drop" in name and isinstance(value, float):
+            if not dropout and "drop" in name and isinstance(value, float):
                 setattr(config, name, 0.0)
         config.use_cache = False
         config._attn_implementation = attention
@@ -81,8 +80,8 @@ def _bert(width: int, layers: int = 4) -> dict[str, Any]:
     }
 
 
-def _gpt2(width: int) -> dict[str, Any]:
-    return {"n_embd": width, "n_layer": 4, "n_head": width // 64, "vocab_size": 50257}
+def _gpt2(width: int, layers: int = 4) -> dict[str, Any]:
+    return {"n_embd": width, "n_layer": layers, "n_head": width // 64, "vocab_size": 50257}
 
 
 _BLOOM = {"hidden_size": 512, "n_layer": 4, "n_head": 8, "vocab_size": 32000}
@@ -98,18 +97,23 @@ _T5 = {
 _VIT = {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536}
 
 
-def _unpadded(name: str, goal: float, tokens: int, lengths: tuple[float, float] | None) -> TrainingCase:
+_TEXTS = (30, 0.6)
+
+
+def _texts(
+    size: tuple[int, int], name: str, goal: float, tokens: int, lengths: tuple[float, float] | None
+) -> TrainingCase:
     """Classification of texts as people train it, sixteen at a time, some 30 tokens in the median."""
+    layers, width = size
     return TrainingCase(
-        f"bert-6x384-{name}",
+        f"bert-{layers}x{width}-{name}",
         "BertForSequenceClassification",
         "BertConfig",
         goal,
-        16,
+        16 if width < 768 else 8,
         tokens,
-        _bert(384, 6),
+        _bert(width, layers),
         lengths,
-        "training-unpadded",
     )
 
 
@@ -121,9 +125,14 @@ CASES = (
     TrainingCase("gpt2-4x768", "GPT2LMHeadModel", "GPT2Config", 1.05, 4, 256, _gpt2(768)),
     TrainingCase("bloom-4x512", "BloomForCausalLM", "BloomConfig", 1.05, 4, 256, _BLOOM),
     TrainingCase("t5-4x256", "T5ForConditionalGeneration", "T5Config", 1.05, 8, 128, _T5),
-    _unpadded("dense", 1.5, 128, None),
-    _unpadded("padded-to-128", 3.0, 128, (30, 0.6)),
-    _unpadded("padded-to-longest", 2.0, 72, (30, 0.6)),
-    _unpadded("grouped-by-length", 1.5, 32, (30, 0.05)),
+    _texts((6, 384), "dense", 1.5, 128, None),
+    _texts((6, 384), "padded-to-128", 3.0, 128, _TEXTS),
+    _texts((6, 384), "padded-to-longest", 2.0, 72, _TEXTS),
+    _texts((6, 384), "grouped-by-length", 1.5, 32, (30, 0.05)),
+    _texts((12, 768), "dense", 1.3, 128, None),
+    _texts((12, 768), "padded-to-128", 3.0, 128, _TEXTS),
+    TrainingCase("bert-mlm-12x768", "BertForMaskedLM", "BertConfig", 2.5, 8, 128, _bert(768, 12)),
+    TrainingCase("gpt2-12x768", "GPT2LMHeadModel", "GPT2Config", 1.4, 4, 256, _gpt2(768, 12)),
+    TrainingCase("one-short-text", "BertForSequenceClassification", "BertConfig", 1.0, 1, 32, _bert(256)),
     TrainingCase("vit-4x384", "ViTForImageClassification", "ViTConfig", 1.05, 8, 16, _VIT),
 )

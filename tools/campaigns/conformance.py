@@ -135,7 +135,7 @@ def _run_all(chosen: list[Case], name: str) -> int:
         counts[outcome.split(":")[0].split(" by ")[0]] += 1
         if outcome.startswith("BROKEN"):
             broken += 1
-            console.print(f"{case.name}: {outcome}", markup=False)
+            console.print(f"{case.name}: {outcome}")
     console.print(name)
     for outcome, count in counts.most_common():
         console.print(f"{count:5} {outcome}")

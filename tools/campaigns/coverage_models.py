@@ -33,6 +33,8 @@ LOSS_LIMIT = 1e-5
 #: Stands for the attention of what has none: a plain torch module.
 PLAIN = "plain"
 GRADIENT_LIMIT = 1e-4
+#: The longest reason that a cell holds: what, where, and what to do.
+_CELL = 320
 
 _INTRODUCTION = f"""# Architectures that export and train
 
@@ -161,7 +163,7 @@ def _one_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     text = " ".join(line.strip() for line in (lines[:2] if lines[0].endswith(":") else lines[:1]))
     # A place in the code without the machine that it is on.
-    return re.sub(r"/\S*/(?=fuseline/|site-packages/)", "", text).replace("|", "/")[:200]
+    return re.sub(r"/\S*/(?=fuseline/|site-packages/)", "", text).replace("|", "/")[:_CELL]
 
 
 def render(rows: Sequence[Row]) -> str:

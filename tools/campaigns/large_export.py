@@ -9,13 +9,14 @@ Exit 1 when the export adds half of the weights or more to the peak.
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from fuseline.tools.measuring import resident
 
 __all__ = ["Memory", "main", "measure"]
 
@@ -45,11 +46,13 @@ def measure(output: Path, layers: int) -> Memory:
 
     module = _build(layers)
     weights = sum(p.numel() * p.element_size() for p in module.parameters())
-    before = _peak()
+    before = resident.peak()
     model = export(module, train=True, check=False)
     model.save(output)
     data = output.with_name(f"{output.name}.data").stat().st_size
-    return Memory(weights, output.stat().st_size, data, before, _peak(), dict(model.facts.origin.timings))
+    return Memory(
+        weights, output.stat().st_size, data, before, resident.peak(), dict(model.facts.origin.timings)
+    )
 
 
 def _build(layers: int) -> Any:
@@ -76,11 +79,6 @@ def _build(layers: int) -> Any:
             parameter.uniform_(-0.02, 0.02, generator=generator)
     module.model.rotary_emb = type(module.model.rotary_emb)(config)
     return module
-
-
-def _peak() -> int:
-    """The largest resident set so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

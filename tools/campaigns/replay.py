@@ -80,14 +80,14 @@ def report(different: Sequence[Case], folder: Path, into: Path, options: argpars
             meant.update(used)
             continue
         unjustified += 1
-        console.print(f"differs: {case}", markup=False, highlight=False)
+        console.print(f"differs: {case}", highlight=False)
         if options.explain:
             more = [f"… {len(left) - _SHOWN_LINES} more lines"] * (len(left) > _SHOWN_LINES)
             shown = [f"    {line}" for line in (*left[:_SHOWN_LINES], *more)]
-            console.print("\n".join(shown), markup=False, highlight=False)
+            console.print("\n".join(shown), highlight=False)
     for found in classes:
         if meant[found.name]:
-            console.print(f"meant in {meant[found.name]} graphs: {found.name}: {found.reason}", markup=False)
+            console.print(f"meant in {meant[found.name]} graphs: {found.name}: {found.reason}")
     return unjustified
 
 

@@ -2,11 +2,11 @@
 
     python -m fuseline.tools.campaigns.report_pages [--output build/report] [--reuse]
 
-Writes the pages that people get (of a training run, a quantization run, a large model of another exporter, a
-model to look at, and two files that differ), prints the size of the large one, the seconds to its first paint
-and those from a click on a module to the frame that shows it open. Then takes screenshots at 1280 and 390
-pixels, light and dark. Exit 1 where the page is larger than 15 MB, or slower than 2 s to paint or 0.3 s to
-open a module.
+Writes the pages that people get: of a training run, a quantization run, a third party's model of 6,518 nodes,
+one of 6,870 from torch's exporter, a model to look at, and two files that differ. Prints of the large ones
+the size, the seconds to the first paint and those from a click on a module to the frame that shows it open.
+Then takes screenshots at 1280 and 390 pixels, light and dark. Exit 1 where a page is larger than 15 MB, or
+slower than 2 s to paint or 0.3 s to open a module.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fuseline.engine.report import report_of_diff, report_of_model, write_page
 from fuseline.exporters import export
 from fuseline.tools.campaigns import zoo
 from fuseline.tools.campaigns.browser import chromium
+from fuseline.tools.campaigns.third_party import large_model
 from fuseline.tools.console import console
 
 __all__ = ["main"]
@@ -77,6 +78,11 @@ def _quantization(folder: Path) -> Path:
 
 
 def _large(folder: Path) -> Path:
+    """A speech decoder that others exported and quantized; nearly all of it is in the branches of an If."""
+    return _optimised(Model.load(large_model()), folder, "Moonshine, a speech decoder")
+
+
+def _foreign(folder: Path) -> Path:
     """Swin of its real depth, narrow, as torch's own exporter writes it, without modules or source lines."""
     import torch
     from transformers import AutoModelForImageClassification, SwinConfig
@@ -90,10 +96,12 @@ def _large(folder: Path) -> Path:
         warnings.simplefilter("ignore")
         path = Path(beside) / "swin.onnx"
         torch.onnx.export(net.eval(), (torch.randn(1, 3, 224, 224),), path, dynamo=False, opset_version=17)
-        model = Model.load(path)
-        console.print(f"Swin: {counted(sum(1 for _ in model.nodes()), 'node')}")
-        observers = [DumpDiffs(folder, title="Swin, from torch's exporter")]
-        Pipeline.resolve("inference-O1").run(model, observers=observers)
+        return _optimised(Model.load(path), folder, "Swin, from torch's exporter")
+
+
+def _optimised(model: Model, folder: Path, title: str) -> Path:
+    console.print(f"{title}: {counted(sum(1 for _ in model.nodes()), 'node')}")
+    Pipeline.resolve("inference-O1").run(model, observers=[DumpDiffs(folder, title=title)])
     return folder / "report.html"
 
 
@@ -118,6 +126,7 @@ _PAGES: dict[str, Callable[[Path], Path]] = {
     "training": _training,
     "quantization": _quantization,
     "large": _large,
+    "foreign": _foreign,
     "view": _view,
     "diff": _diff,
 }
@@ -160,6 +169,14 @@ def screenshots(pages: dict[str, Path], folder: Path) -> list[Path]:
     return made
 
 
+def _within(name: str, found: dict[str, float]) -> bool:
+    console.print(
+        f"{name}: {found['bytes'] / 1e6:.1f} MB, first paint {found['paint']:.2f} s, a module opens in "
+        f"{found['expand'] * 1e3:.0f} ms (at most {BYTES / 1e6:.0f} MB, {PAINT} s, {EXPAND * 1e3:.0f} ms)"
+    )
+    return found["bytes"] <= BYTES and found["paint"] <= PAINT and found["expand"] <= EXPAND
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -170,14 +187,10 @@ def main() -> int:
     pages = {name: options.output / name / "report.html" for name in _PAGES}
     if not options.reuse:
         pages = {name: write(options.output / name) for name, write in _PAGES.items()}
-    found = measured(pages["large"])
-    console.print(
-        f"{found['bytes'] / 1e6:.1f} MB, first paint {found['paint']:.2f} s, a module opens in "
-        f"{found['expand'] * 1e3:.0f} ms (at most {BYTES / 1e6:.0f} MB, {PAINT} s, {EXPAND * 1e3:.0f} ms)"
-    )
+    good = [_within(name, measured(pages[name])) for name in ("large", "foreign")]
     for path in screenshots(pages, options.output / "screenshots"):
-        console.print(f"wrote {path}", markup=False)
-    return int(found["bytes"] > BYTES or found["paint"] > PAINT or found["expand"] > EXPAND)
+        console.print(f"wrote {path}")
+    return int(not all(good))
 
 
 if __name__ == "__main__":

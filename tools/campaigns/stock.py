@@ -6,7 +6,9 @@ and prints how far the outputs are from the saved ones.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -16,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DEFAULT", "compare", "environment", "run_there", "save_batch"]
+__all__ = ["DEFAULT", "compare", "environment", "run_there", "save_batch", "variables"]
 
 DEFAULT = Path(".venv-stock")
 _PACKAGES = ("onnxruntime", "onnx", "onnx_ir", "numpy", "networkx", "pyyaml", "rich")
@@ -42,6 +44,20 @@ def run_there(
         raise SystemExit(f"stock onnxruntime failed:\n{done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """An environment in which this package and its library are found there; everything else comes from there.
+
+    Links are put into `folder`: to the package, and to its metadata, which says where the passes are.
+    """
+    from fuseline.kernels import require
+
+    metadata = importlib.metadata.distribution("fuseline").locate_file("")
+    package = Path(__file__).absolute().parents[2]
+    for found in (package, *Path(str(metadata)).glob("fuseline-*.dist-info")):
+        (folder / found.name).symlink_to(found)
+    return {**os.environ, "PYTHONPATH": str(folder), "FUSELINE_KERNELS": str(require())}
 
 
 def save_batch(

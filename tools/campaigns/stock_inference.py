@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(options, Path(folder))
         found = stock.run_there(options.folder, [stock.__file__, folder])
     for name, (apart, _) in found["models"].items():
-        console.print(f"{name}: {apart:.1e}", markup=False)
+        console.print(f"{name}: {apart:.1e}")
     worst = max(apart for apart, _ in found["models"].values())
     console.print(f"{len(found['models'])} models on onnxruntime {found['onnxruntime']}: worst {worst:.1e}")
     return 0 if worst <= _TOLERANCE else 1

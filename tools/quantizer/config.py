@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from fuseline.engine import options
 from fuseline.engine.calibration import Observer
 from fuseline.engine.errors import FuselineError
+from fuseline.engine.settings import read_yaml
 
 __all__ = ["FILE", "Accuracy", "Activations", "Budget", "Calibration", "Config", "Weights", "load_config"]
 
@@ -131,12 +130,9 @@ def load_config(source: str | Path) -> Config:
         path = path / FILE
     elif not path.exists() and str(source).count("/") == 1 and path.suffix not in (".yaml", ".yml", ".json"):
         path = _from_hub(str(source))
-    try:
-        content = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise FuselineError(f"there is no configuration {path}") from None
-    except yaml.YAMLError as error:
-        raise FuselineError(f"{path} is no YAML: {error}") from error
+    if not path.exists():
+        raise FuselineError(f"there is no configuration {path}")
+    content = read_yaml(path, "configuration")
     if not isinstance(content, dict):
         raise FuselineError(f"{path} holds no mapping of settings")
     return Config.from_dict(content, source=str(path))

@@ -7,10 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fuseline.engine import options
 from fuseline.engine.errors import FuselineError
+from fuseline.engine.settings import read_yaml
 
 __all__ = ["Criteria", "failures", "load_criteria"]
 
@@ -30,12 +29,9 @@ class Criteria:
 
 
 def load_criteria(path: str | Path) -> Criteria:
-    try:
-        content = yaml.safe_load(Path(path).read_text())
-    except FileNotFoundError:
-        raise FuselineError(f"there is no criterion file {path}") from None
-    except yaml.YAMLError as error:
-        raise FuselineError(f"{path} is no YAML: {error}") from error
+    if not Path(path).exists():
+        raise FuselineError(f"there is no criterion file {path}")
+    content = read_yaml(Path(path), "criterion file")
     if not isinstance(content, dict):
         raise FuselineError(f"{path} holds no mapping of criteria")
     return Criteria(**options.bind(Criteria, str(path), content))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuseline.engine.errors import FuselineError, did_you_mean
-from fuseline.engine.inputs import generate_sets, interface
+from fuseline.engine.inputs import check_inputs, generate_sets, interface
 from fuseline.engine.model import Model
 
 __all__ = ["Batch", "Batches", "batches_of", "made_up", "named_object"]
@@ -65,7 +65,8 @@ def batches_of(source: Any, model: Model, *, batch_size: int, samples: int | Non
         source, origin = (made() if callable(made) else made), str(source)
     else:
         origin = "the data given"
-    items = [_batch(item, model) for item in itertools.islice(_iterable(source), _limit(samples, batch_size))]
+    given = itertools.islice(_iterable(source), _limit(samples, batch_size))
+    items = [_batch(item, model, origin) for item in given]
     if not items:
         raise FuselineError(f"{origin} holds no batches")
     return Batches(items, origin)
@@ -100,7 +101,7 @@ def _iterable(source: Any) -> Iterable[Any]:
     return source
 
 
-def _batch(item: Any, model: Model) -> Batch:
+def _batch(item: Any, model: Model, origin: str) -> Batch:
     labels = None
     if isinstance(item, tuple) and len(item) == 2:
         item, labels = item
@@ -110,16 +111,9 @@ def _batch(item: Any, model: Model) -> Batch:
     arrays = {str(k): np.asarray(v) for k, v in item.items()}
     if labels is None and LABELS in arrays and LABELS not in wanted:
         labels = arrays[LABELS]
-    return Batch(_checked({k: v for k, v in arrays.items() if k in wanted}, wanted), labels)
-
-
-def _checked(arrays: dict[str, Array], wanted: set[str]) -> dict[str, Array]:
-    missing = sorted(wanted - set(arrays))
-    if missing:
-        raise FuselineError(
-            f"a batch lacks the input {missing[0]!r}", hint=f"the model takes {', '.join(sorted(wanted))}"
-        )
-    return arrays
+    inputs = {k: v for k, v in arrays.items() if k in wanted}
+    check_inputs(inputs, model, source=origin)
+    return Batch(inputs, labels)
 
 
 def _stacked(path: Path, model: Model, batch_size: int, samples: int | None) -> list[Batch]:
@@ -130,15 +124,21 @@ def _stacked(path: Path, model: Model, batch_size: int, samples: int | None) -> 
         raise FuselineError(f"there is no file {path}") from None
     except (OSError, ValueError) as error:
         raise FuselineError(f"{path} is not an .npz archive of arrays: {error}") from error
-    total = min(len(a) for a in arrays.values()) if arrays else 0
+    lengths = {name: len(a) if a.ndim else 0 for name, a in arrays.items()}
+    total = min(lengths.values(), default=0)
     if not total:
         raise FuselineError(f"{path} holds no examples")
+    if len(set(lengths.values())) > 1:
+        each = ", ".join(f"{count} of {name!r}" for name, count in lengths.items())
+        raise FuselineError(f"{path} does not hold as many examples of each array: {each}")
     fixed = {i.dims[0] for i in interface(model) if i.dims and isinstance(i.dims[0], int)}
     batch_size = min(fixed, default=batch_size)
+    if fixed and total < batch_size:
+        raise FuselineError(f"{path} holds {total} examples, but the model takes {batch_size} at once")
     chosen = np.arange(total)
     if samples is not None and samples < total:
         # Spread over the file, which may be in some order.
         chosen = np.linspace(0, total - 1, samples).astype(np.int64)
     starts = range(0, len(chosen) - batch_size + 1 if fixed else len(chosen), batch_size)
     rows = [chosen[s : s + batch_size] for s in starts]
-    return [_batch({k: v[r] for k, v in arrays.items()}, model) for r in rows]
+    return [_batch({k: v[r] for k, v in arrays.items()}, model, str(path)) for r in rows]

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import onnx_ir as ir
-
+from fuseline.engine.diff.content import is_tensor
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.files import weight_bytes
 from fuseline.engine.model import Model
@@ -150,7 +149,7 @@ def _stored(model: Model) -> int:
     tensors = (
         a.value for node in model.nodes() if node.op_type == "Constant" for a in node.attributes.values()
     )
-    return weight_bytes(model.ir) + sum(t.nbytes for t in tensors if isinstance(t, ir.TensorProtocol))
+    return weight_bytes(model.ir) + sum(t.nbytes for t in tensors if is_tensor(t))
 
 
 def _config(given: Config | Mapping[str, Any] | str | Path | None) -> Config:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fuseline.engine.files import atomic_write
+from fuseline.engine.files import write_text
 
 __all__ = ["as_html", "write_report"]
 
@@ -22,8 +22,7 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
     """HTML by its suffix, JSON otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = as_html(report) if path.suffix in (".html", ".htm") else json.dumps(report, indent=2) + "\n"
-    with atomic_write(path) as temporary:
-        temporary.write_text(text)
+    write_text(path, text)
 
 
 def as_html(report: dict[str, Any]) -> str:

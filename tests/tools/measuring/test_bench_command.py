@@ -10,7 +10,7 @@ import pytest
 from shell import GELU, fuseline, refused
 
 from fuseline.engine.model import Model
-from fuseline.tools.measuring import peak
+from fuseline.tools.measuring import peak, resident
 from fuseline.tools.measuring.subject import PLAIN, Subject
 
 FACTORY = """
@@ -106,7 +106,7 @@ def test_training_of_a_torch_module(tmp_path: Path) -> None:
     assert "onnxruntime" not in done.stdout
 
 
-@pytest.mark.skipif(not peak.measurable(), reason="the system does not tell a process its peak")
+@pytest.mark.skipif(not resident.measurable(), reason="the system does not tell a process its peak")
 def test_memory_in_a_process_of_its_own(tmp_path: Path) -> None:
     text = "g (float[N,256] x) => (float[N,256] y) { a = Exp(x) b = Tanh(a) y = Mul(a, b) }"
     Model.from_text(f'<ir_version: 8, opset_import: ["" : 17]> {text}').save(tmp_path / "m.onnx")

@@ -73,13 +73,13 @@ def campaign(
             if verdict.found and verdict.signature not in first:
                 first[verdict.signature] = task, verdict
                 judged = sum(tally.status.values()) - tally.status["unusable"]
-                console.print(f"graph {judged} ({task[0]}/{task[1]}): {_title(verdict)}", markup=False)
+                console.print(f"graph {judged} ({task[0]}/{task[1]}): {_title(verdict)}")
             if sum(tally.status.values()) - tally.status["unusable"] >= count:
                 break
     finally:
         pool.close()
     console.print(tally.line())
-    console.print(f"{len(tally.fired)} passes changed something", markup=False)
+    console.print(f"{len(tally.fired)} passes changed something")
     times = {signature: len(tasks) for signature, tasks in tally.findings.items()}
     if whole:
         return [Finding(draw_case(*task), verdict, times[s]) for s, (task, verdict) in first.items()]
@@ -99,7 +99,7 @@ def _shrunk(task: tuple[int, int], verdict: Verdict, times: int, folder: Path | 
     finding = Finding(case, verdict, times)
     if folder is not None:
         save(finding, folder)
-    console.print(f"\n{finding}", markup=False, highlight=False)
+    console.print(f"\n{finding}", highlight=False)
     return finding
 
 
@@ -118,7 +118,7 @@ def main() -> int:
         return _replay(draw_case(seed, index), arguments.output)
     findings = campaign(arguments.seed, arguments.count, arguments.output, whole=arguments.whole)
     for finding in sorted(findings, key=lambda f: -f.times):
-        console.print(f"{finding.times:5} × {_title(finding.verdict)}  ({finding.case.label})", markup=False)
+        console.print(f"{finding.times:5} × {_title(finding.verdict)}  ({finding.case.label})")
     console.print(f"{len(findings)} kinds of findings")
     return 1 if findings else 0
 
@@ -128,14 +128,14 @@ def _replay(case: Case, folder: Path) -> int:
     try:
         verdict = pool.ask(case)
         if not verdict.found:
-            console.print(f"{case.label}: {verdict.status} {verdict.message}", markup=False)
+            console.print(f"{case.label}: {verdict.status} {verdict.message}")
             return 0
         case, verdict = shrink(case, verdict, pool.ask)
     finally:
         pool.close()
     finding = Finding(case, verdict, 1)
     save(finding, folder)
-    console.print(str(finding), markup=False, highlight=False)
+    console.print(str(finding), highlight=False)
     return 1
 
 

@@ -100,6 +100,8 @@ def _finish(g: Drawing, style: str) -> onnx.ModelProto:
         results.append(
             helper.make_tensor_value_info(v.name, v.dtype, shape if chance.random() < 0.9 else None)
         )
+    if g.inputs and chance.random() < 0.05:
+        results.append(onnx.ValueInfoProto(name=chance.choice(g.inputs).name))
     return _model(g, style, results)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from fuseline.engine.errors import FuselineError
+from fuseline.engine.errors import FuselineError, root_cause
 from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
@@ -86,6 +86,8 @@ def judge(case: Case, announce: Callable[[str], None] = lambda _: None) -> Verdi
         result = pipeline.run(load(case.model), [failing])
     except FuselineError as error:
         return Verdict("error", f"{type(error).__name__}: {error.message}", failing.name)
+    except Exception as error:  # whatever it is, a user would see a traceback
+        return Verdict("error", f"{type(error).__name__}: {root_cause(error)}", failing.name)
     fired = tuple(dict.fromkeys(r.name for r in result.records if r.changes))
     announce("transformed")
     transformed = result.model.to_proto().SerializeToString()

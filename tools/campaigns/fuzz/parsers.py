@@ -208,9 +208,7 @@ def campaign(seed: int, count: int, *, processes: int = 2) -> dict[tuple[str, st
             counts[verdict.status] += 1
             if verdict.found and verdict.signature not in found:
                 found[verdict.signature] = task
-                console.print(
-                    f"{task[0]}: {verdict.status} {verdict.blame}: {verdict.message[:300]}", markup=False
-                )
+                console.print(f"{task[0]}: {verdict.status} {verdict.blame}: {verdict.message[:300]}")
     finally:
         pool.close()
     console.print(", ".join(f"{n} {status}" for status, n in counts.most_common()))

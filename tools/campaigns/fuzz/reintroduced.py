@@ -142,7 +142,7 @@ def main() -> int:
         judged, verdict = found_after(name, arguments.seed, arguments.at_most)
         missed += verdict is None
         how = "not found" if verdict is None else f"{verdict.status} by {verdict.blame or '?'}"
-        console.print(f"{name}: {how} after {judged} graphs", markup=False, highlight=False)
+        console.print(f"{name}: {how} after {judged} graphs", highlight=False)
     return 1 if missed else 0
 
 

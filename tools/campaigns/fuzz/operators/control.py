@@ -142,11 +142,36 @@ def function(g: Drawing) -> None:
     result = _like(inner, formal[0])
     name = f"F{len(g.functions)}"
     imports = [helper.make_opsetid("", g.opset)]
+    given = _given_by_calls(g, inner.nodes) if g.maybe(0.4) else []
     g.functions[name] = helper.make_function(
-        FUNCTION_DOMAIN, name, [v.name for v in formal], [result.name], inner.nodes, imports
+        FUNCTION_DOMAIN,
+        name,
+        [v.name for v in formal],
+        [result.name],
+        inner.nodes,
+        imports,
+        [a.name for a in given],
     )
     for _ in range(g.choose((1, 1, 2))):
         actual = [x] * len(formal) if g.maybe(0.5) else [x, g.fresh(x.dtype, x.shape)][: len(formal)]
         made = g.name()
-        g.nodes.append(helper.make_node(name, [v.name for v in actual], [made], domain=FUNCTION_DOMAIN))
+        call = helper.make_node(name, [v.name for v in actual], [made], domain=FUNCTION_DOMAIN)
+        call.attribute.extend(given)
+        g.nodes.append(call)
         g.values.append(Value(made, x.dtype, x.shape))
+
+
+def _given_by_calls(g: Drawing, nodes: list[onnx.NodeProto]) -> list[onnx.AttributeProto]:
+    """Attributes of the body that become the function's own, as the calls give them."""
+    given: list[onnx.AttributeProto] = []
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) or g.maybe(0.5):
+                continue
+            own = onnx.AttributeProto()
+            own.CopyFrom(attribute)
+            own.name = f"p{len(given)}"
+            given.append(own)
+            reference = onnx.AttributeProto(name=attribute.name, type=attribute.type, ref_attr_name=own.name)
+            attribute.CopyFrom(reference)
+    return given

@@ -111,12 +111,20 @@ def scalar_like(g: Drawing, x: Value, number: float) -> Value:
     return g.constant(np.full(shape, number, numpy_type(x.dtype)))
 
 
+def _plain_number(g: Drawing, x: Value) -> float:
+    if x.dtype not in FLOATS:
+        return float(g.choose((0, 1, 2, 3)))
+    if x.dtype != TensorProto.FLOAT16 and g.maybe(0.08):
+        return float(g.choose((1e20, 1e-20, 3e37, 1e-37)))
+    return float(g.choose((0.0, 1.0, 2.0, 0.5, -1.0)))
+
+
 @draws(7)
 def binary(g: Drawing) -> None:
     op = g.choose(_BINARY)
     x = g.pick(allowed_types(op, g.opset, 0))
     if op in ("Add", "Sub", "Mul", "Div", "Pow") and g.maybe(0.35):
-        y = scalar_like(g, x, g.choose((0, 1, 2, 3) if x.dtype not in FLOATS else (0.0, 1.0, 2.0, 0.5, -1.0)))
+        y = scalar_like(g, x, _plain_number(g, x))
         if op == "Div" and x.dtype not in FLOATS and not np.all(y.content):
             raise Unfit("an integer division by zero ends the process")
     else:

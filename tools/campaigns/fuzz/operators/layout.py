@@ -260,6 +260,9 @@ def pad(g: Drawing) -> None:
     if mode != "constant" and min(x.shape) < 3:
         raise Unfit("too small to mirror")
     amounts = [g.choose((0, 0, 1, 2)) for _ in range(2 * x.rank)]
+    if mode != "constant":
+        # Of what is shorter than its margin the runtime mirrors whatever lies beside it in memory.
+        amounts = [0 if size in SYMBOLS.values() else a for a, size in zip(amounts, x.shape * 2, strict=True)]
     if mode == "constant" and g.maybe(0.2):
         amounts = [0] * len(amounts)
     if g.opset < 11:

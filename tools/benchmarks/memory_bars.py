@@ -1,0 +1,109 @@
+"""What `bench-memory` has to show: figures of its results against bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fuseline.tools.benchmarks.memory_cases import ARENA, DEFAULT, OURS, counted_as
+
+__all__ = ["Bar", "bars"]
+
+Results = Mapping[str, Mapping[str, Any]]
+"""What each worker found, by `part case batch contender`."""
+
+#: case → (whose peak of torch, the share of it that a step without recompute may take)
+_PLAIN = {
+    "bert-4x256": ("sdpa", 0.85),
+    "vit-4x384": ("sdpa", 0.85),
+    "bert-12x768": ("sdpa", 1.0),
+    "gpt2-4x256": ("eager", 0.55),
+    "t5-4x256": ("eager", 0.55),
+}
+#: case → how much longer a step may take whose layers are computed again
+_LAYERS = {"bert-4x256": 1.25, "vit-4x384": 1.25, "gpt2-4x256": 1.35}
+_GROWTH = {"stock": 1.05, "training": 1.25}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure and the most that it may be."""
+
+    text: str
+    value: float
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        return self.value <= self.limit
+
+
+def bars(found: Results) -> Iterator[Bar]:
+    """Everything that these results can be judged by."""
+    yield from _predictions(found)
+    for case in dict.fromkeys(key.split()[1] for key in found):
+        yield from _of_case(found, case)
+    for key, row in found.items():
+        part, case, _, contender = key.split()
+        if part == "growth" and "growth" in row:
+            runtime = "stock" if contender.endswith("-stock") else "training"
+            text = f"{case} {contender}: growth of the process over the live peak on {row['onnxruntime']}"
+            yield Bar(text, row["growth"] / row["alive"], _GROWTH[runtime])
+        if part == "lengths" and "slope" in row:
+            share = row["slope"] * row["steps"] / 2 / row["resident"]
+            yield Bar(f"{case} {contender}: growth over steps of changing lengths", share, 0.01)
+
+
+def _predictions(found: Results) -> Iterator[Bar]:
+    rows = [(key, row) for key, row in found.items() if key.startswith("peak") and "predicted" in row]
+    for key, row in rows:
+        _, case, batch, contender = key.split()
+        if counted_as(contender) == "bytes":  # what is kept between steps is more than what is alive
+            predicted, measured = row["predicted"], row["bytes"]
+            text = f"{case} at {batch}, {contender}: predicted apart from measured"
+            yield Bar(text, abs(predicted / measured - 1), 0.02)
+            whole = (predicted + row["workspace"]) / (measured + row["scratch"])
+            yield Bar(f"{text}, with workspace", abs(whole - 1), 0.02)
+
+
+def _of_case(found: Results, case: str) -> Iterator[Bar]:
+    def peak(contender: str) -> float | None:
+        return found.get(f"peak {case} 8 {contender}", {}).get(counted_as(contender))
+
+    def seconds(contender: str) -> float | None:
+        return found.get(f"time {case} 8 {contender}", {}).get("seconds")
+
+    def ratio(text: str, one: float | None, other: float | None, limit: float) -> Iterator[Bar]:
+        if one is not None and other is not None:
+            yield Bar(f"{case}: {text}", one / other, limit)
+
+    plain = peak("plain")
+    if case in _PLAIN:
+        whose, limit = _PLAIN[case]
+        yield from ratio(f"peak without recompute over torch {whose}", peak(DEFAULT), peak(whose), limit)
+        text = "time of such a step over one with the runtime's arena"
+        yield from ratio(text, seconds(DEFAULT), seconds(ARENA), 1 / 0.98)
+    if case in _LAYERS:
+        yield from ratio("peak of cheap recompute over plain", _least(peak, "cheap"), plain, 0.8)
+        yield from ratio(
+            "time of cheap recompute over the default", seconds("cheap-early"), seconds(DEFAULT), 1.1
+        )
+        yield from ratio("peak of layers over plain", _least(peak, "layers"), plain, 0.4)
+        yield from ratio(
+            "time of layers over the default", seconds(_layers(case)), seconds(DEFAULT), _LAYERS[case]
+        )
+    if case == "bert-12x768":
+        torch = "checkpointing"
+        yield from ratio(f"peak of layers over torch {torch}", peak("layers-early"), peak(torch), 0.25)
+        yield from ratio(f"time of layers over torch {torch}", seconds("layers-early"), seconds(torch), 1.0)
+    ours, theirs = (found.get(f"capacity {case} 0 {name}", {}).get("batch") for name in ("ours", "eager"))
+    yield from ratio("three times torch eager's largest batch over ours", theirs and 3 * theirs, ours, 1.0)
+
+
+def _layers(case: str) -> str:
+    return "chunked-layers-early" if case == "gpt2-4x256" else "layers-early"
+
+
+def _least(peak: Any, what: str) -> float | None:
+    return min((p for name in OURS if what in name and (p := peak(name)) is not None), default=None)
