@@ -22,14 +22,23 @@ if TYPE_CHECKING:
     from fuseline.engine.training.step import TrainingStep
     from fuseline.exporters import export
     from fuseline.tools.quantizer import quantize
-    from fuseline.tools.trainer import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
+    from fuseline.tools.trainer import (
+        BucketingCollator,
+        PackingCollator,
+        Seq2SeqTrainer,
+        Seq2SeqTrainingArguments,
+        Trainer,
+        TrainingArguments,
+    )
 
 _HOMES = {
+    "BucketingCollator": "fuseline.tools.trainer",
     "DumpDiffs": "fuseline.engine.observers",
     "Expect": "fuseline.engine.observers",
     "FuselineError": "fuseline.engine.errors",
     "Fusion": "fuseline.engine.patterns",
     "Model": "fuseline.engine.model",
+    "PackingCollator": "fuseline.tools.trainer",
     "Pass": "fuseline.engine.pass_",
     "Pipeline": "fuseline.engine.pipeline",
     "Seq2SeqTrainer": "fuseline.tools.trainer",
@@ -47,11 +56,13 @@ _HOMES = {
 }
 
 __all__ = [
+    "BucketingCollator",
     "DumpDiffs",
     "Expect",
     "FuselineError",
     "Fusion",
     "Model",
+    "PackingCollator",
     "Pass",
     "Pipeline",
     "Seq2SeqTrainer",
