@@ -75,10 +75,58 @@ class Throwing(Net):
         return super().forward(x * float(np.random.rand()) if self.training else x, labels)
 
 
+class Replacing(Net):
+    """Puts another buffer in the place of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(dim=0)
+        return super().forward(x - self.mean, labels)
+
+
+class Initialized(Net):
+    """Takes a scale from its first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready = False
+        self.register_buffer("scale", torch.ones(6))
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        if not self.ready:
+            self.scale.copy_(x.detach().std(dim=0))
+            self.ready = True
+        return super().forward(x / self.scale, labels)
+
+
+class Clipping(Net):
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        self.first.weight.data.clamp_(-0.2, 0.2)
+        return super().forward(x, labels)
+
+
+CALLS = [0]
+
+
+class CountingOutside(Net):
+    """Cools down by a global."""
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        CALLS[0] += 1
+        return super().forward(x if CALLS[0] < 100 else 2 * x, labels)
+
+
 @MODES
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
+        (Replacing, "in place of its buffer mean"),
+        (Initialized, "settles the buffer 'scale'"),
+        (Clipping, "writes into the weight 'first.weight'"),
+        (CountingOutside, "changes a global"),
         (Counting, "changes the attribute 'calls'"),
         (CountingInTraining, "changes the attribute 'calls'"),
         (Collecting, "changes a list"),
@@ -95,6 +143,27 @@ def test_a_forward_with_effects_is_torchs(
     assert_same(stock, mine, relative=0, absolute=0)
     assert any(reason in told for told in mine.trainer.report().reasons)
     assert getattr(mine.trainer.model, "calls", 4) == 4, "trying must leave no trace"
+
+
+class Centering(Net):
+    """Takes off a mean that every call moves, in evaluation as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        self.mean.mul_(0.9).add_(0.1 * x.detach().mean(dim=0))
+        return super().forward(x - self.mean, labels)
+
+
+@MODES
+def test_trying_leaves_the_buffers_that_a_call_moves(folder: Path, whole_step: bool) -> None:
+    ours = {"whole_step": whole_step, "fallback": "torch"}
+    stock, mine = both(seeded(kind=Centering), arguments(folder, max_steps=3), points(), ours=ours)
+    assert_same(stock, mine, relative=1e-5, absolute=2e-5)
+    assert mine.trainer.report().in_torch == 0
+    torch.testing.assert_close(mine.trainer.model.mean, stock.trainer.model.mean)
 
 
 class Settling(Net):

@@ -175,6 +175,17 @@ def test_weights_of_low_precision(folder: Path, dtype: torch.dtype, caplog: Any)
     np.testing.assert_array_equal(weight, mine.trainer.model.first.weight.detach().float().numpy())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_packed_weights_of_low_precision(folder: Path, dtype: torch.dtype) -> None:
+    """The first compilation, in which nothing comes from the cache, packs weights in float32."""
+    model = zoo.build("bert", num_hidden_layers=1).to(dtype)
+    ours = {"pipeline": "training", "cache_dir": "off"}
+    args = arguments(folder, max_steps=2, optim="sgd")
+    stock, mine = both(model, args, Rows(zoo.batch(model, 8, 8, seed=0)), ours=ours)
+    assert_same(stock, mine, relative=3e-2, absolute=3e-3)
+    assert mine.trainer.report().in_torch == 0
+
+
 def test_weights_of_low_precision_have_no_whole_step(folder: Path, caplog: Any) -> None:
     model = Classifier().to(torch.bfloat16)
     with caplog.at_level("WARNING"):

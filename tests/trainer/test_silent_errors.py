@@ -42,6 +42,26 @@ def without_gradient(net: Net, hidden: Tensor) -> Tensor:
     return hidden / scale
 
 
+class ByItsSign(torch.autograd.Function):
+    """A weight follows the sign of its gradient, which no graph of derivatives knows of."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        return gradient * weight, (gradient * x).sum(0).sign()
+
+
+class Signed(Net):
+    def __init__(self) -> None:
+        super().__init__(lambda net, hidden: ByItsSign.apply(hidden, net.scale))
+        self.scale = nn.Parameter(torch.full((6,), 0.7))
+
+
 BETWEEN: dict[str, Callable[[Net, Tensor], Tensor]] = {
     "probe": lambda net, hidden: hidden.detach(),
     "no_grad": without_gradient,
@@ -60,6 +80,14 @@ def test_what_autograd_is_told_holds(name: str, folder: Path, whole_step: bool) 
     )
     assert_same(stock, mine, relative=1e-5, absolute=2e-5)
     assert on_graph(mine)
+
+
+@MODES
+def test_a_gradient_that_the_graph_lacks_is_missed(folder: Path, whole_step: bool) -> None:
+    ours = {"whole_step": whole_step, "fallback": "torch", "cache_dir": "off", "check": True}
+    stock, mine = both(seeded(kind=Signed), arguments(folder, max_steps=2), points(), ours=ours)
+    assert_same(stock, mine, relative=0, absolute=0)
+    assert any("scale by" in reason for reason in mine.trainer.report().reasons)
 
 
 def hooked_tensor(net: Net, hidden: Tensor) -> Tensor:
@@ -310,6 +338,20 @@ def early_stopping(trainer: Any) -> None:
     trainer.train()
 
 
+def another_forward(trainer: Any) -> None:
+    trainer.add_callback(Patching())
+    trainer.train()
+
+
+class Patching(transformers.TrainerCallback):
+    """Replaces the `forward` of a part on the way."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            before = model.second.forward
+            model.second.forward = lambda hidden: 2 * before(hidden)
+
+
 class Stop(transformers.TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_training_stop = state.global_step >= 2
@@ -327,6 +369,7 @@ class Stop(transformers.TrainerCallback):
         cleared_moments,
         unequal_steps,
         early_stopping,
+        another_forward,
     ],
 )
 def test_what_is_changed_on_the_way_is_honoured(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from fuseline.engine.training.gradients import LOSS_GRADIENT
 from fuseline.exporters.patches import without_dropout
 from fuseline.exporters.results import flatten, loss_in
 from fuseline.exporters.verify import Check, compare, compare_gradient, gradient_scale, largest_of
+from fuseline.tools.trainer.effects import Buffers
 from fuseline.tools.trainer.items import IGNORE_INDEX, loss_of
 from fuseline.tools.trainer.low_precision import in_float64
 
@@ -72,9 +74,17 @@ def check_against_torch(
     named: Mapping[str, Tensor],
     batches: Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]],
 ) -> list[dict[str, Any]]:
-    """One row for the worst of each batch (the call's tensors, the graph's feeds); a mismatch is an error."""
+    """One row for the worst of each batch (the call's tensors, the graph's feeds); a mismatch is an error.
+
+    A weight that is trained and has no gradient in the graph must have none in torch.
+    """
     rows: list[Check] = []
-    parameters = [named[p.name] for p in trained]
+    compared_to = {id(named[p.name]): p.name for p in trained}
+    for name, tensor in named.items():
+        if tensor.requires_grad:
+            compared_to.setdefault(id(tensor), name)
+    names = list(compared_to.values())
+    parameters = [named[name] for name in names]
     for how, (tensors, feeds) in batches.items():
         with _untouched(model), without_dropout(model):
             loss = _loss(forward, tensors, required=how == _AS_IT_IS)
@@ -85,10 +95,10 @@ def check_against_torch(
         rows.append(compare(how, "loss", loss, results["loss"].numpy()))
         wanted = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, expected, strict=True)]
         largest = _largest(wanted)
-        found = gradients_of(trained, results)
+        found = [gradient.numpy() for gradient in gradients_of(trained, results)]
         compared = [
-            compare_gradient(how, p.name, g.detach(), f.numpy(), largest)
-            for p, g, f in zip(trained, wanted, found, strict=True)
+            compare_gradient(how, name, g.detach(), f, largest)
+            for name, g, f in zip_longest(names, wanted, found)
         ]
         if not all(c.ok for c in compared):
             with _untouched(model), without_dropout(model):
@@ -214,7 +224,7 @@ def _message(bad: list[Check]) -> str:
 def _untouched(model: nn.Module) -> Iterator[None]:
     """The model in training, with its buffers, modes and the random state as before once this is over."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [(b, b.clone()) for b in model.buffers()]
+    buffers = Buffers(model)
     model.train()
     try:
         with torch.random.fork_rng(devices=()), torch.enable_grad():
@@ -222,7 +232,4 @@ def _untouched(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-        with torch.no_grad():
-            for buffer, before in buffers:
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
+        buffers.restore()

@@ -149,7 +149,7 @@ class Compiler:
             with without_checkpointing(model), in_float32(model):
                 return export(model, task=form.task)
         exported = self._export(model, form, self.key(model, form))
-        if low_precision(model):  # otherwise the module's memory is the graph's
+        if low_precision(model):  # of when it was exported; otherwise the module's memory is the graph's
             fed = Pipeline.parse("feed-parameters").run(exported).model
             with in_float32(model):
                 exported = weights_as_initializers(fed, NamedTensors(model).current())
@@ -185,8 +185,12 @@ class Compiler:
                 if found is not None:
                     return weights_as_initializers(found[0], NamedTensors(model).current())
                 exported = _without_effects(model, form)
+                fed = Pipeline.parse("feed-parameters").run(exported).model
+                if low_precision(model):
+                    # The module's memory is the graph's, and will be of the low type again.
+                    exported = weights_as_initializers(fed, NamedTensors(model).current())
             self.counts["exports"] += 1
-            cache.store(key, [Pipeline.parse("feed-parameters").run(exported).model])
+            cache.store(key, [fed])
         return exported
 
     def _build(self, exported: Model, variant: Variant) -> list[Model]:

@@ -9,16 +9,43 @@ import random
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuseline.engine.errors import FuselineError
 from fuseline.tools.trainer.watch import attributes, containers
 
-__all__ = ["Effects"]
+__all__ = ["Buffers", "Effects", "no_writing_of_weights"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _HELD = (*_PLAIN, Tensor)
 _ABSENT = object()
+
+
+class Buffers:
+    """A model's buffers as they were when this was made."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._held = [
+            (name, module._buffers, key, buffer, buffer.clone())
+            for name, module in model.named_modules()
+            for key, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+
+    def written(self) -> str | None:
+        """The name of one that holds something else by now."""
+        for name, buffers, key, buffer, content in self._held:
+            if buffers.get(key) is not buffer or not _same_content(buffer, content):
+                return f"{name}.{key}".lstrip(".")
+        return None
+
+    def restore(self) -> None:
+        for _, buffers, key, buffer, content in self._held:
+            buffers[key] = buffer
+            if not _same_content(buffer, content):
+                buffer.data.copy_(content)
 
 
 class Effects:
@@ -28,12 +55,7 @@ class Effects:
         named = list(model.named_modules())
         self._attributes = [(name, module, dict(attributes(module))) for name, module in named]
         self._containers = [(held, held.copy()) for held in containers(module for _, module in named)]
-        self._buffers = [
-            (module._buffers, key, buffer, buffer.clone(), buffer._version)
-            for _, module in named
-            for key, buffer in module._buffers.items()
-            if buffer is not None
-        ]
+        self.buffers = Buffers(model)
         self._python, self._numpy = random.getstate(), np.random.get_state(legacy=False)
 
     def found(self) -> str | None:
@@ -73,10 +95,45 @@ class Effects:
             elif held != copied:
                 held.clear()
                 held.update(copied)
-        for buffers, key, buffer, content, version in self._buffers:
-            buffers[key] = buffer
-            if buffer._version != version:
-                buffer.data.copy_(content)
+        self.buffers.restore()
+
+
+class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses what would write into the memory of a weight."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._named = {
+            p.untyped_storage().data_ptr(): name
+            for name, p in model.named_parameters()
+            if p.numel() and p.layout is torch.strided
+        }
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        declared = func._schema.arguments
+        given = [
+            *zip(declared, args, strict=False),
+            *((a, kwargs[a.name]) for a in declared if a.name in kwargs),
+        ]
+        for argument, value in given:
+            if argument.is_write and isinstance(value, Tensor) and value.layout is torch.strided:
+                name = self._named.get(value.untyped_storage().data_ptr())
+                if name is not None:
+                    raise FuselineError(
+                        f"its forward writes into the weight {name!r}",
+                        hint="a graph computes, and changes nothing besides",
+                    )
+        return func(*args, **kwargs)
+
+
+def no_writing_of_weights(model: nn.Module) -> TorchDispatchMode:
+    """Inside, a forward that writes into a weight is an error before it does."""
+    return _Guard(model)
+
+
+def _same_content(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _same_numbers(a: Any, b: Any) -> bool:

@@ -154,6 +154,8 @@ class LiveGraphs:
         rows: Sequence[Mapping[str, Any]] = runner.model.facts.origin.gradient_check
         if not rows:
             rows = self._hold_to_torch(way, padded(raised(few(call.tensors))), call)
+            if not rows:
+                return  # torch has no loss for these rows; the next batch may tell
             with self._own.restored():
                 self.compiler.record_check(self._model, way.form, rows)
         self._checked.add(way.form)
@@ -230,6 +232,8 @@ class LiveGraphs:
         """What the graph's loss is multiplied by where the caller counts the items of the whole batch."""
         if call.items is None:
             return 1.0
+        if not call.items:
+            raise Unsuited("num_items_in_batch is 0, by which torch divides")
         if way.item_rule is None:
             with self._own.quietly():
                 way.item_rule = find_rule(self._own, call.all_arguments(few(call.tensors)))

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from fuseline.tools.trainer.effects import Buffers
+
 __all__ = ["OwnForward", "own_forward"]
 
 
@@ -50,11 +52,13 @@ class OwnForward:
     def quietly(self) -> Iterator[None]:
         """The model in evaluation mode, without gradients, under its own forward; then as it was."""
         modes = [(module, module.training) for module in self._model.modules()]
+        buffers = Buffers(self._model)
         self._model.eval()
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=()), self.restored():
                 yield
         finally:
+            buffers.restore()
             for module, training in modes:
                 module.training = training
 

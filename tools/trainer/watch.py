@@ -22,7 +22,7 @@ from torch.nn.modules.dropout import _DropoutNd
 __all__ = ["Watch", "around", "attributes", "containers", "moving_buffers"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-#: Changed by every switch between training and evaluation, and by every run.
+#: Changed by every switch between training and evaluation, and by every run (the model's own `forward`).
 _PASSING = ("training", "forward")
 #: What torch keeps in every module, and what is looked at by itself.
 _OF_TORCH = frozenset(vars(nn.Module()))
@@ -83,12 +83,13 @@ class Watch:
         counts: list[int] = []
         for module in self._modules:
             held = vars(module)
-            if next(iter(held)) == "training" and "forward" not in held:
+            if next(iter(held)) == "training" and module is not self._model:
                 seen += islice(
                     held.values(), 1, None
                 )  # what torch sets first, and much quicker than a choice
             else:
-                seen += [value for name, value in held.items() if name not in _PASSING]
+                passing = _PASSING if module is self._model else _PASSING[:1]
+                seen += [value for name, value in held.items() if name not in passing]
             seen += module._modules.values()
             seen += module._parameters.values()
             counts.append(sum(len(held[name]) for name in _HOOKS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ from torch import nn
 
 from fuseline.engine.errors import FuselineError
 from fuseline.exporters import ExportError
+from fuseline.tools.trainer.cache import digest
 from fuseline.tools.trainer.call import Call, Unsuited
-from fuseline.tools.trainer.effects import Effects
+from fuseline.tools.trainer.describe import describe
+from fuseline.tools.trainer.effects import Effects, no_writing_of_weights
 from fuseline.tools.trainer.form import Form, few, forms, task_of
 from fuseline.tools.trainer.items import ItemRule
 from fuseline.tools.trainer.own_forward import OwnForward
@@ -105,17 +107,35 @@ class Ways:
         """Ask torch, on two rows, in evaluation mode: what comes back, and whether it is random."""
         arguments = call.all_arguments(few(call.tensors))
         with self._own.quietly():
-            untouched = Effects(self._model)
+            untouched, around = Effects(self._model), digest(describe(self._model)["code"])
             before = torch.get_rng_state()
-            result = self._own(**arguments)
+            with no_writing_of_weights(self._model):
+                result = self._own(**arguments)
             draws = not torch.equal(before, torch.get_rng_state())
             if untouched.found() is not None:
-                # A first call may settle something; what a second one changes as well, every call would.
-                settled = Effects(self._model)
-                self._own(**arguments)
-                try:
-                    settled.refuse()
-                except FuselineError:
-                    untouched.undo()
-                    raise
+                self._settled(untouched, arguments)
+            elif digest(describe(self._model)["code"]) != around:
+                raise FuselineError(
+                    "its forward changes a global or a closure, and did so when it was tried",
+                    hint="keep in the model what a forward changes, or train it with the stock Trainer",
+                )
             return Template(result), draws
+
+    def _settled(self, untouched: Effects, arguments: Mapping[str, Any]) -> None:
+        """A first call may settle something; what a second one changes as well, every call would.
+
+        Nor is anything settled by content, that of two rows in evaluation mode.
+        """
+        written = untouched.buffers.written()
+        settled = Effects(self._model)
+        self._own(**arguments)
+        try:
+            settled.refuse()
+            if written is not None:
+                raise FuselineError(
+                    f"its first call settles the buffer {written!r}",
+                    hint="call it once on a batch of yours before training",
+                )
+        except FuselineError:
+            untouched.undo()
+            raise
