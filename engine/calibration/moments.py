@@ -19,6 +19,9 @@ __all__ = ["Moments", "load_moments", "save_moments", "second_moments"]
 
 Array = npt.NDArray[Any]
 
+# Sums of squares of what is larger may overflow float32.
+_SQUARABLE = 1e15
+
 
 @dataclass
 class Moments:
@@ -53,9 +56,11 @@ def second_moments(
 def _add(made: dict[str, Moments], name: str, array: Array, width: int) -> None:
     if array.shape[-1] != width:
         raise FuselineError(f"{name!r} has {array.shape[-1]} channels where {width} were expected")
-    rows = array.reshape(-1, width).astype(np.float32)
+    rows = array.reshape(array.size // width if width else 0, width).astype(np.float32)
     if not np.isfinite(rows).all():
         raise FuselineError(f"{name!r} is not finite on the calibration data")
+    if np.abs(rows).max(initial=0.0) > _SQUARABLE:
+        rows = rows.astype(np.float64)
     if name not in made:
         made[name] = Moments(np.zeros((width, width)), np.zeros(width))
     made[name].products += rows.T @ rows

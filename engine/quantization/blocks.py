@@ -68,12 +68,14 @@ def as_blocks(weight: Array, block: int) -> Array:
 def block_range(split: Array, bits: int, *, symmetric: bool) -> tuple[Array, Array]:
     """Scale and zero point of blocks [..., block]: the best of several ranges."""
     best = np.full(split.shape[:-1], np.inf)
-    scale, zero = np.ones(split.shape[:-1], np.float32), np.zeros(split.shape[:-1], np.uint8)
+    # The whole range, wherever the error of all is too large to be told.
+    scale, zero = _candidates(split, bits, 1.0, symmetric)[0]
     for part in _PARTS:
         for candidate in _candidates(split, bits, float(part), symmetric):
             integers = round_block(split, *candidate, bits)
             real = (integers - candidate[1][..., None].astype(np.float32)) * candidate[0][..., None]
-            error = ((real - split) ** 2).sum(axis=-1)
+            with np.errstate(over="ignore"):
+                error = ((real - split) ** 2).sum(axis=-1)
             better = error < best
             best = np.where(better, error, best)
             scale = np.where(better, candidate[0], scale)
@@ -89,7 +91,9 @@ def _candidates(split: Array, bits: int, part: float, symmetric: bool) -> list[t
         reach = np.where(-low >= high, low, high)
         scale = -reach / middle
         return [(_safe(scale), np.full(scale.shape, middle, np.uint8))]
-    scale = _safe((high - low) / top)
+    with np.errstate(over="ignore"):
+        whole = high - low
+    scale = _safe(np.where(np.isfinite(whole), whole / top, high / top - low / top))
     return [(scale, np.clip(np.rint(-low / scale), 0, top).astype(np.uint8))]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Grid", "Quantized", "quantize_array", "quantize_weight", "scale_and_zero"]
+__all__ = ["Array", "Grid", "Quantized", "quantize_array", "quantize_weight", "scale_and_zero", "unfit"]
 
 Array = npt.NDArray[Any]
 
@@ -61,6 +61,16 @@ class Quantized:
         """The real numbers that the integers stand for."""
         scale, zero = (_along(a, self.values.ndim, self.axis) for a in (self.scale, self.zero))
         return (self.values.astype(np.float32) - zero.astype(np.float32)) * scale
+
+
+def unfit(array: Array) -> str | None:
+    """Why no grid can stand for the numbers of a weight, or None."""
+    if not np.isfinite(array).all():
+        return "holds NaN or infinities"
+    largest = float(np.abs(array).max(initial=0.0))
+    if 0.0 < largest <= 255 * _TINY:
+        return f"reaches no more than {largest:.3g}, too little for a scale"
+    return None
 
 
 def scale_and_zero(low: Array | float, high: Array | float, grid: Grid) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, has_references, is_standard, only_user, rank_of
 from fuseline.engine.operators import record
 from fuseline.engine.operators.operator import Weighted
+from fuseline.engine.quantization.grid import unfit
 from fuseline.engine.rewriting.rewriter import MODULE_KEY
 
 __all__ = ["Product", "excluded_by", "family_of", "operator_of", "product_of", "weighted"]
@@ -113,6 +114,10 @@ def product_of(model: Model, node: ir.Node) -> Product | str:
     refusal = _REFUSALS[found.kind](node, weight)
     if refusal is not None:
         return refusal
+    tensor = tensor_of(weight)
+    reason = unfit(tensor.numpy()) if tensor is not None else None
+    if reason is not None:
+        return f"the weight {weight.name!r} {reason}"
     return _with_bias(model, Product(node, found.kind, (node,)))
 
 

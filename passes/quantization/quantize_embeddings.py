@@ -11,7 +11,7 @@ from fuseline.engine.constants import is_constant, tensor_of
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, opset_of, rank_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.quantization.grid import Grid, quantize_weight
+from fuseline.engine.quantization.grid import Grid, quantize_weight, unfit
 from fuseline.engine.quantization.products import excluded_by, operator_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -64,10 +64,16 @@ class QuantizeEmbeddings(Pass):
     def _refuse_table(self, model: Model, table: ir.Value | None) -> str | None:
         if table is None or not is_constant(model, table):
             return f"{table.name if table else 'the table'!r} is not a constant table"
-        if table.dtype is not ir.DataType.FLOAT or rank_of(table) != 2:
-            return f"{table.name!r} is not a table of FLOAT"
-        size = table.const_value.size if table.const_value is not None else 0
-        return None if size >= self.smallest else f"the table has {size} elements, fewer than {self.smallest}"
+        if table.dtype is not ir.DataType.FLOAT:
+            return f"{table.name!r} is {table.dtype or 'of unknown type'}, not FLOAT"
+        if rank_of(table) != 2:
+            return f"{table.name!r} has {rank_of(table)} axes, not 2"
+        tensor = tensor_of(table)
+        size = tensor.size if tensor is not None else 0
+        if tensor is None or size < self.smallest:
+            return f"the table has {size} elements, fewer than {self.smallest}"
+        reason = unfit(tensor.numpy())
+        return None if reason is None else f"the table {table.name!r} {reason}"
 
     def _refuse_embed(self, model: Model, node: ir.Node) -> str | None:
         inputs = [*node.inputs, *[None] * 9][:9]

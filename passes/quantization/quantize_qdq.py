@@ -13,7 +13,7 @@ from fuseline.engine.constants import is_constant, tensor_of
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, is_op, opset_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.quantization.grid import Array, Grid, quantize_weight
+from fuseline.engine.quantization.grid import Array, Grid, quantize_weight, unfit
 from fuseline.engine.quantization.products import excluded_by, family_of, weighted
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -118,6 +118,11 @@ class QuantizeQdq(Pass):
                 return None if self.outputs else "it has no constant weight"
             if weight.const_value is not None and weight.const_value.size < self.smallest:
                 return f"its weight has {weight.const_value.size} elements, fewer than {self.smallest}"
+        for _, value in operands:
+            tensor = tensor_of(value) if is_constant(job.model, value) else None
+            reason = unfit(tensor.numpy()) if tensor is not None else None
+            if reason is not None:
+                return f"{value.name!r} {reason}"
         if job.table is None:
             return None
         looked_up = [v for _, v in operands if not is_constant(job.model, v) and not _off_grid(v)]
@@ -229,6 +234,9 @@ def _channel_axis(node: ir.Node, index: int, content: Array) -> int | None:
     """The axis of output channels of a weight, as the node has it; None of other constants."""
     product = weighted(node)
     if product is None or index != 1:
+        return None
+    if product.kind != "convolution" and content.ndim != 2:
+        # Runtimes fuse the pairs into products that know channels of matrices alone.
         return None
     if product.kind == "convolution":
         return 0

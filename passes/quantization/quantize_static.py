@@ -8,7 +8,7 @@ import numpy as np
 
 from fuseline.engine.calibration import Observer
 from fuseline.engine.model import Model
-from fuseline.engine.quantization.grid import Quantized
+from fuseline.engine.quantization.grid import Array, Quantized, quantize_array
 from fuseline.engine.quantization.products import Product
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -45,6 +45,8 @@ class QuantizeStatic(QuantizeProducts):
         reason = refuse(job.table, job.names[product.node])
         if reason is None and product.kind == "convolution":
             reason = refuse(job.table, product.node.outputs[0].name)
+            if product.bias is not None and not np.isfinite(product.bias).all():
+                reason = "its bias holds NaN or infinities"
         return reason
 
     def quantize_input(self, op: Builder, job: Job, product: Product) -> Input:
@@ -68,8 +70,9 @@ class QuantizeStatic(QuantizeProducts):
         bias = None
         if product.bias is not None:
             input_scale, _ = self._range(job, job.names[product.node])
+            weight = self._within_bias(product, weight, product.bias, input_scale.astype(np.float64))
             steps = np.rint(product.bias / (input_scale.astype(np.float64) * weight.scale))
-            bias = op.constant(np.clip(steps, -(2**31), 2**31 - 1).astype(np.int32), "bias")
+            bias = op.constant(steps.astype(np.int32), "bias")
         channels = weight.values.shape[0]
         scale, zero = op.constant(out_scale, "result_scale"), op.constant(out_zero, "result_zero")
         kept = {
@@ -90,3 +93,12 @@ class QuantizeStatic(QuantizeProducts):
             **kept,
         )
         return activated(op, product, op.DequantizeLinear(made, scale, zero))
+
+    def _within_bias(self, product: Product, weight: Quantized, bias: Array, input_scale: Array) -> Quantized:
+        """The weight, on coarser grids where its bias would have more steps than an int32 counts."""
+        scale = np.maximum(weight.scale, np.abs(bias) / (input_scale * 2**30)).astype(np.float32)
+        if (scale == weight.scale).all():
+            return weight
+        zero = np.broadcast_to(weight.zero, scale.shape)
+        values = quantize_array(product.matrix(), scale, zero, self.weight_grid(product), 0)
+        return Quantized(values, scale, zero, 0)

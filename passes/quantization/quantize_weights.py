@@ -49,17 +49,18 @@ class QuantizeWeights(Pass):
     def run(self, model: Model, rewriter: Rewriter) -> int:
         moments = load_moments(self.moments) if self.method == "gptq" else {}
         functions = function_graphs(model)
-        for node in list(model.nodes()):
-            if weighted(node) is None:
-                continue
+        nodes = [n for n in model.nodes() if weighted(n) is not None]
+        # As the moments know them: what a product reads may be renamed before its turn comes.
+        names = {n: (n.inputs[0].name or "") if n.inputs[0] is not None else "" for n in nodes}
+        for node in nodes:
             product = "it stands in a function" if node.graph in functions else self._product(model, node)
             if isinstance(product, Product):
-                reason = self._refusal(product, moments)
+                reason = self._refusal(product, moments, names[node])
                 product = reason or product
             if isinstance(product, str):
                 rewriter.reject(node, product)
             elif rewriter.permit(node, self.summary()):
-                self._write(rewriter, product, moments.get(product.activation.name or ""))
+                self._write(rewriter, product, moments.get(names[node]))
         return rewriter.changes
 
     def _product(self, model: Model, node: ir.Node) -> Product | str:
@@ -70,14 +71,14 @@ class QuantizeWeights(Pass):
             return f"opset {opset_of(model, node)} has no DequantizeLinear per channel"
         return product_of(model, node)
 
-    def _refusal(self, product: Product, moments: dict[str, Moments]) -> str | None:
+    def _refusal(self, product: Product, moments: dict[str, Moments], name: str) -> str | None:
         if product.kind != "matrix":
             return f"{product.node.op_type} has no form with weights in blocks"
         size = product.weight.const_value.size if product.weight.const_value is not None else self.smallest
         if size < self.smallest:
             return f"its weight has {size} elements, fewer than {self.smallest}"
-        if self.method == "gptq" and product.activation.name not in moments:
-            return f"there are no moments of {product.activation.name!r}"
+        if self.method == "gptq" and name not in moments:
+            return f"there are no moments of {name!r}"
         return None
 
     def _write(self, rewriter: Rewriter, product: Product, moments: Moments | None) -> None:

@@ -175,11 +175,16 @@ def _element_types(schema: onnx.defs.OpSchema, main_type: str | None) -> list[st
 
 def _model(schema: onnx.defs.OpSchema, main_type: str | None, element: str) -> onnx.ModelProto:
     names, values = [], []
+    wanted = f"tensor({element})"
+    # What is a function is expanded by the runtime, to the more nodes the more inputs it has.
+    function = any(getattr(schema, f"has_{kind}function") for kind in ("", "context_dependent_"))
     for index, port in enumerate(schema.inputs):
-        if port.option == _OPTIONAL:
+        if port.option == _OPTIONAL and not (function and port.type_str == main_type):
             names.append("")
             continue
-        kind = f"tensor({element})" if port.type_str == main_type or (main_type is None and not index) else ""
+        kind = wanted if port.type_str == main_type or (main_type is None and not index) else ""
+        # Kernels of 8-bit products have few pairs of types; both alike is one of them.
+        kind = kind or (wanted if element in ("int8", "uint8") and wanted in port.types else "")
         kind = kind or next((p for p in _PREFERRED if p in port.types), sorted(port.types)[0])
         names.append(f"i{index}")
         values.append(helper.make_tensor_value_info(names[-1], _number(kind), None))

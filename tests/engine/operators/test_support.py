@@ -9,7 +9,16 @@ from fuseline.engine.operators import lookup
 from fuseline.engine.operators.support import STOCK, TRAINING, element_types
 from fuseline.tools.campaigns import operator_types
 
-SAMPLE = ("Add", "Conv", "Gemm", "MatMul", "Where", "com.microsoft::FusedMatMul", "com.microsoft::Gelu")
+SAMPLE = (
+    "Add",
+    "Clip",
+    "Conv",
+    "Gemm",
+    "MatMul",
+    "Where",
+    "com.microsoft::FusedMatMul",
+    "com.microsoft::Gelu",
+)
 
 
 def test_the_facts_are_true() -> None:
@@ -35,6 +44,8 @@ def test_the_facts_are_true() -> None:
         ("MatMul", ir.DataType.INT32, 9, True),
         ("MatMul", ir.DataType.INT32, 8, False),
         ("NonZero", ir.DataType.BFLOAT16, 0, False),
+        ("Clip", ir.DataType.BFLOAT16, 13, False),
+        ("QLinearConv", ir.DataType.INT8, 0, True),
     ],
 )
 def test_supports(name: str, dtype: ir.DataType, opset: int, expected: bool) -> None:
