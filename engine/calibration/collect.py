@@ -52,6 +52,12 @@ def fetching(model: Model, batches: Iterable[Batch], values: Collection[str]) ->
     """The named values of the main graph, batch by batch."""
     wanted = set(values)
     fed = {v.name for v in model.graph.inputs} & wanted
+    # An input that is an initializer too need not be given.
+    defaults = {
+        v.name: v.const_value.numpy()
+        for v in model.graph.inputs
+        if v.name in fed and v.const_value is not None
+    }
     copy = model.clone()
     copy.graph.outputs.clear()
     made = [v for node in copy.graph for v in node.outputs if v.name in wanted]
@@ -60,7 +66,7 @@ def fetching(model: Model, batches: Iterable[Batch], values: Collection[str]) ->
     if missing:
         raise FuselineError(f"the main graph has no value {sorted(missing)[0]!r} to look at")
     if not made:
-        yield from ({name: np.asarray(batch[name]) for name in fed if name is not None} for batch in batches)
+        yield from (_given(fed, defaults, batch) for batch in batches)
         return
     # From a file with its weights beside it: ONNX Runtime maps them, and nothing is held twice.
     with tempfile.TemporaryDirectory(prefix="fuseline-calibration-") as folder:
@@ -71,9 +77,11 @@ def fetching(model: Model, batches: Iterable[Batch], values: Collection[str]) ->
         give_back_pages(model.ir)
         running = runtime.session(path, options=_frugal)
         for batch in batches:
-            yield {name: np.asarray(batch[name]) for name in fed if name is not None} | runtime.run(
-                running, batch, names
-            )
+            yield _given(fed, defaults, batch) | runtime.run(running, batch, names)
+
+
+def _given(names: Collection[str | None], defaults: Mapping[Any, Array], batch: Batch) -> dict[str, Array]:
+    return {n: np.asarray(batch[n] if n in batch else defaults[n]) for n in names if n is not None}
 
 
 def _frugal(settings: Any) -> None:

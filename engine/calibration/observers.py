@@ -42,6 +42,8 @@ def choose_range(
 
 def _percentile(seen: Statistics, percentile: float, grid: Grid) -> tuple[float, float]:
     """What is left when the rarest values are cut off: on both sides, or of the magnitudes."""
+    if not 0 < percentile <= 100:
+        raise FuselineError(f"the percentile is {percentile:g}, and has to lie above 0 and not above 100")
     outside = 1 - percentile / 100
     if not grid.symmetric:
         low, high = (seen.histogram.quantile(s) for s in (outside / 2, 1 - outside / 2))

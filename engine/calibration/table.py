@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+import sys
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,53 @@ Array = npt.NDArray[Any]
 _FORMAT = "fuseline calibration 1"
 # How much a batch counts in the moving average, as others have it.
 _MOMENTUM = 0.01
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+_RANGES = ("min", "max", "average-min", "average-max")
+_FIELDS = (*_RANGES, "batches", "not-finite", "channels", "histogram")
+
+
+def _check_fields(row: Any, label: str, names: Collection[str]) -> None:
+    if not isinstance(row, dict):
+        raise ValueError(f"{label} is {row!r}, no mapping")
+    for name in names:
+        if name not in row:
+            raise ValueError(f"{label} has no {name!r}")
+    for name in row:
+        if name not in names:
+            raise ValueError(f"{label} has {name!r}, which nothing is known of")
+
+
+def _number(value: Any, label: str, largest: float = _LARGEST) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{label!r} is {value!r}, no number")
+    if not abs(value) <= largest:
+        raise ValueError(f"{label!r} is {value}, no finite number of float32")
+    return float(value)
+
+
+def _count(value: Any, label: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{label!r} is {value!r}, no number of times")
+    return value
+
+
+def _histogram(row: Any) -> Histogram:
+    _check_fields(row, "'histogram'", ("low", "width", "counts"))
+    # Bins may reach beyond what float32 holds.
+    low, width = (_number(row[k], k, largest=sys.float_info.max) for k in ("low", "width"))
+    made = Histogram(low, width)
+    for pair in row["counts"] if isinstance(row["counts"], list) else [row["counts"]]:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError(f"'counts' has {pair!r}, no pair of a place and a count")
+        place, count = (_count(number, "counts") for number in pair)
+        if place >= BINS:
+            raise ValueError(f"'counts' has the place {place}, and there are {BINS}")
+        made.counts[place] = count
+    if made.width < 0 or (made.counts.any() and not made.width):
+        raise ValueError(f"'width' is {made.width:g}, no width of bins")
+    return made
 
 
 @dataclass
@@ -77,20 +126,30 @@ class Statistics:
         }
 
     @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Statistics:
-        histogram = Histogram(row["histogram"]["low"], row["histogram"]["width"])
-        for place, count in row["histogram"]["counts"]:
-            histogram.counts[place] = count
-        assert len(histogram.counts) == BINS
-        channels = row.get("channels")
+    def from_json(cls, row: Any) -> Statistics:
+        """What a line of a table says; ValueError tells what is wrong with one that a person has edited."""
+        _check_fields(row, "it", _FIELDS)
+        batches, not_finite = (_count(row[k], k) for k in ("batches", "not-finite"))
+        # Of a value that was never finite nothing is known.
+        least, most, low, high = (
+            (_number(row[k], k) for k in _RANGES) if batches else (math.inf, -math.inf, 0.0, 0.0)
+        )
+        histogram = _histogram(row["histogram"])
+        if batches and not histogram.counts.any():
+            raise ValueError("its histogram has no counts")
+        if batches and (least > most or low > high):
+            raise ValueError(f"its range begins at {max(least, low):g} and ends at {min(most, high):g}")
+        channels = row["channels"]
+        if channels is not None and not isinstance(channels, list):
+            raise ValueError(f"'channels' is {channels!r}, no list of numbers")
         return cls(
-            row["min"],
-            row["max"],
-            row["average-min"],
-            row["average-max"],
-            row["batches"],
-            row["not-finite"],
-            None if channels is None else np.asarray(channels, np.float32),
+            least,
+            most,
+            low,
+            high,
+            batches,
+            not_finite,
+            None if channels is None else np.array([_number(c, "channels") for c in channels], np.float32),
             histogram,
         )
 
@@ -133,6 +192,15 @@ class CalibrationTable:
             raise FuselineError(f"{path} is no calibration table: {error}") from error
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise FuselineError(f"{path} is no calibration table of the form {_FORMAT!r}")
-        table = cls()
-        table._values = {k: Statistics.from_json(v) for k, v in content["values"].items()}
+        rows, table = content.get("values"), cls()
+        if not isinstance(rows, dict):
+            raise FuselineError(f"{path} is a calibration table without values")
+        for name, row in rows.items():
+            try:
+                table._values[name] = Statistics.from_json(row)
+            except ValueError as error:
+                raise FuselineError(
+                    f"the calibration table {path} does not do for {name!r}: {error}",
+                    hint="mend that line, or remove the file to calibrate again",
+                ) from None
         return table

@@ -12,6 +12,7 @@ from fuseline.tools.console import console, print_json
 
 if TYPE_CHECKING:
     from fuseline.tools.quantizer.config import Config
+    from fuseline.tools.quantizer.criteria import Criteria
     from fuseline.tools.quantizer.quantize import Outcome
     from fuseline.tools.quantizer.workshop import Progress
 
@@ -52,6 +53,8 @@ def quantize_command(
     """Quantize a model; every node left in float says why."""
     from fuseline.engine.errors import FuselineError, GateFailed
     from fuseline.engine.outputs import check_output_file, check_output_folder
+    from fuseline.tools.quantizer.criteria import load_criteria
+    from fuseline.tools.quantizer.judge import load_slices
     from fuseline.tools.quantizer.quantize import quantize
 
     if schema:
@@ -71,13 +74,16 @@ def quantize_command(
     if dump is not None:
         check_output_folder(dump)
     settings = _settings(config, mode, target, calibration, evaluation)
+    # Before anything runs: tuning may take hours.
+    limits = load_criteria(criterion) if criterion is not None else None
+    parts = load_slices(slices) if slices is not None else None
     tell = (lambda line: None) if as_json else (lambda line: console.print(line))
     outcome = quantize(
         model, output, settings, dump=dump, progress=None if as_json else _progress(), tell=tell
     )
     summary = _summary(outcome, output)
     if report is not None or criterion is not None:
-        summary["behaviour"] = _judge(model, output, settings, outcome, report, slices, criterion)
+        summary["behaviour"] = _judge(model, output, settings, outcome, report, parts, limits)
     if as_json:
         print_json(summary)
     else:
@@ -114,14 +120,13 @@ def _judge(
     settings: Config,
     outcome: Outcome,
     report: Path | None,
-    slices: Path | None,
-    criterion: Path | None,
+    slices: dict[str, Any] | None,
+    criteria: Criteria | None,
 ) -> dict[str, Any]:
     """The behaviour report on the evaluation data, else the calibration data, else random inputs."""
     from fuseline.engine.model import Model
-    from fuseline.tools.quantizer.criteria import load_criteria
     from fuseline.tools.quantizer.data import batches_of, made_up
-    from fuseline.tools.quantizer.judge import judge, load_slices
+    from fuseline.tools.quantizer.judge import judge
     from fuseline.tools.quantizer.report import write_report
 
     plain = Model.load(model)
@@ -132,8 +137,8 @@ def _judge(
         output,
         batches,
         config=settings,
-        slices=load_slices(slices) if slices else None,
-        criteria=load_criteria(criterion) if criterion else None,
+        slices=slices,
+        criteria=criteria,
         left=outcome.left.products,
     )
     if report is not None:

@@ -28,8 +28,7 @@ def behaviour(
     before: Predict, after: Predict, batches: Batches, slices: Mapping[str, Array] | None = None
 ) -> dict[str, Any]:
     """Agreement, noise, flips and drift; with labels also accuracy, by class and by named slice."""
-    was = np.concatenate([main_output(before(b)) for b in batches.inputs()])
-    now = np.concatenate([main_output(after(b)) for b in batches.inputs()])
+    was, now = (_joined([main_output(f(b)) for b in batches.inputs()]) for f in (before, after))
     made: dict[str, Any] = {
         "examples": len(was),
         "data": batches.origin,
@@ -49,11 +48,20 @@ def behaviour(
     return made
 
 
+def _joined(parts: list[Array]) -> Array:
+    """All examples as one array; of unequal lengths, each position is an example of its own."""
+    if len({p.shape[1:] for p in parts}) > 1:
+        parts = [p.reshape(-1, p.shape[-1]) for p in parts]
+    if len({p.shape[1:] for p in parts}) > 1:
+        parts = [p.reshape(-1) for p in parts]
+    return np.concatenate(parts)
+
+
 def _labels(batches: Batches, shape: tuple[int, ...]) -> Array | None:
     if not batches.labelled:
         return None
-    labels = np.concatenate([np.asarray(b.labels) for b in batches])
-    return labels.reshape(len(labels), -1) if labels.size == np.prod(shape) else None
+    labels = np.concatenate([np.ravel(b.labels) for b in batches if b.labels is not None])
+    return labels.reshape(shape) if labels.size == np.prod(shape) else None
 
 
 def _accuracy(old: Array, new: Array, labels: Array, slices: Mapping[str, Array]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,18 @@ FILE = "fuseline-quantize.yaml"
 """The name of a configuration in a model folder or a Hub repository."""
 Mode = Literal["dynamic", "static", "auto", "weight-only", "float16", "bfloat16"]
 Format = Literal["fused", "standard", "qdq"]
+
+
+def _check_range(
+    part: object, name: str, least: float, most: float = math.inf, *, open_: bool = False
+) -> None:
+    """Refuse a number outside [least, most], or at its lower end where the range is open there."""
+    value = getattr(part, name)
+    if value is None or (least <= value <= most and not (open_ and value == least)):
+        return
+    wanted = f"above {least:g}" if open_ else f"at least {least:g}"
+    wanted += f" and at most {most:g}" if most < math.inf else ""
+    raise FuselineError(f"option {options.kebab(name)!r} must be {wanted}, not {value:g}")
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,9 @@ class Weights:
     method: Literal["rtn", "gptq", "awq"] = "rtn"
     """For mode weight-only: how they are rounded."""
 
+    def __post_init__(self) -> None:
+        _check_range(self, "smallest", 0)
+
 
 @dataclass(frozen=True)
 class Activations:
@@ -57,6 +73,10 @@ class Activations:
     outputs: bool = False
     """Quantize results as well as inputs (format qdq)."""
 
+    def __post_init__(self) -> None:
+        _check_range(self, "percentile", 0, 100, open_=True)
+        _check_range(self, "smooth", 0, 1)
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -68,6 +88,10 @@ class Calibration:
     batch_size: int = 4
     table: str | None = None
     """A calibration table to use, or to write."""
+
+    def __post_init__(self) -> None:
+        _check_range(self, "samples", 1)
+        _check_range(self, "batch_size", 1)
 
 
 @dataclass(frozen=True)
@@ -81,6 +105,9 @@ class Accuracy:
     criterion: Literal["relative", "absolute"] = "relative"
     tolerable_loss: float = 0.01
 
+    def __post_init__(self) -> None:
+        _check_range(self, "tolerable_loss", 0)
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -88,6 +115,10 @@ class Budget:
 
     time: float = 3600.0
     trials: int = 50
+
+    def __post_init__(self) -> None:
+        _check_range(self, "time", 0)
+        _check_range(self, "trials", 1)
 
 
 @dataclass(frozen=True)

@@ -61,11 +61,18 @@ def batches_of(source: Any, model: Model, *, batch_size: int, samples: int | Non
     if isinstance(source, str | Path):
         if str(source).endswith(".npz"):
             return Batches(_stacked(Path(source), model, batch_size, samples), str(source))
-        made = named_object(str(source))
-        source, origin = (made() if callable(made) else made), str(source)
+        origin, limit = str(source), _limit(samples, batch_size)
+        made = named_object(origin)
+        try:
+            source = made() if callable(made) else made
+            given = list(itertools.islice(_iterable(source), limit))
+        except FuselineError:
+            raise
+        except Exception as error:  # code of the user's own
+            raise FuselineError(f"{origin} gave no batches: {type(error).__name__}: {error}") from error
     else:
         origin = "the data given"
-    given = itertools.islice(_iterable(source), _limit(samples, batch_size))
+        given = list(itertools.islice(_iterable(source), _limit(samples, batch_size)))
     items = [_batch(item, model, origin) for item in given]
     if not items:
         raise FuselineError(f"{origin} holds no batches")

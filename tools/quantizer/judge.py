@@ -54,6 +54,11 @@ def load_slices(path: Path) -> dict[str, Any]:
     """Named parts of the evaluation data: an .npz with one array of booleans each."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            found = {name: archive[name] for name in archive.files}
     except (OSError, ValueError) as error:
         raise FuselineError(f"{path} is no .npz of booleans: {error}") from error
+    for name, members in found.items():
+        if members.dtype != bool or members.ndim != 1:
+            kind = f"{members.dtype} of {members.ndim} axes"
+            raise FuselineError(f"{path}: slice {name!r} is {kind}, and has to be one boolean per example")
+    return found

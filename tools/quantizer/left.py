@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 from fuseline.engine.manager import Result
 from fuseline.engine.model import Model
+from fuseline.engine.nodes import is_op
 from fuseline.engine.quantization.products import operator_of, weighted
 
 __all__ = ["Left", "left_by_training", "left_in_float"]
 
+# Nodes that read what is quantized or rounded, as the passes that made them so have marked them.
+_MARKS = ("fuseline.quantized", "fuseline.precision")
 _INTEGER = ("Quantize", "Dequantize", "Integer", "QLinear", "QAttention", "NBits")
 
 
@@ -30,7 +35,7 @@ def left_in_float(result: Result) -> Left:
     quantized = 0
     for record in result.records:
         reasons |= {r.site: r.reason for r in record.rejections}
-        if record.name.startswith("quantize-"):
+        if record.name.startswith(("quantize-", "convert-precision")):
             quantized += record.changes
     return _left(result.model, reasons, quantized, "no pass looked at it")
 
@@ -46,11 +51,19 @@ def _left(model: Model, reasons: Mapping[str, str], quantized: int, unknown: str
     others: Counter[str] = Counter()
     for node in model.nodes():
         operator = operator_of(node)
-        if any(word in operator for word in _INTEGER) or "fuseline.quantized" in node.metadata_props:
+        if any(word in operator for word in _INTEGER) or any(m in node.metadata_props for m in _MARKS):
             continue
         first = node.outputs[0] if node.outputs else None
+        if weighted(node) is not None and _restored(node):
+            continue
         if weighted(node) is not None or (operator == "Gather" and (node.name or "") in reasons):
             products[node.name or operator] = reasons.get(node.name or "", unknown)
         elif first is not None and (first.dtype is None or first.dtype.is_floating_point()):
             others[operator] += 1
     return Left(products, dict(others.most_common()), quantized)
+
+
+def _restored(node: ir.Node) -> bool:
+    """Whether the weight of a product is made from integers."""
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    return weight is not None and is_op(weight.producer(), "DequantizeLinear")

@@ -53,7 +53,17 @@ def metric_of(accuracy: Accuracy, batches: Batches, float_model: Predict) -> Met
     made = named_object(accuracy.metric)
     if not callable(made):
         raise FuselineError(f"the metric {accuracy.metric!r} is not a function of predict")
-    return lambda predict: float(made(predict))
+    return lambda predict: _asked(made, accuracy.metric, predict)
+
+
+def _asked(metric: Callable[[Predict], Any], name: str, predict: Predict) -> float:
+    """What the user's function says of a model."""
+    try:
+        return float(metric(predict))
+    except FuselineError:
+        raise
+    except Exception as error:  # code of the user's own
+        raise FuselineError(f"the metric {name!r} gave no number: {type(error).__name__}: {error}") from error
 
 
 def _accuracy(predict: Predict, batches: Batches) -> float:

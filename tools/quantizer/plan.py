@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fuseline.engine.constants import is_constant
-from fuseline.engine.errors import FuselineError
+from fuseline.engine.errors import FuselineError, did_you_mean
 from fuseline.engine.model import Model
 from fuseline.engine.operators import records
 from fuseline.engine.pass_ import Pass
@@ -220,4 +220,16 @@ def make_plan(config: Config, mode: str | None = None) -> Plan:
         operators = (*operators, "Conv")
     if "everything" in operators:
         operators = EVERYTHING
+    elif mode not in ("float16", "bfloat16"):
+        _check_operators(operators)
     return Plan(config, preset, mode, form, operators, config.exclude)
+
+
+def _check_operators(given: Iterable[str]) -> None:
+    known = {*EVERYTHING, *(o.quantizable.family for o in records() if o.quantizable is not None)}
+    for name in given:
+        if name not in known:
+            raise FuselineError(
+                f"there is no way to quantize an operator {name!r}",
+                hint=did_you_mean(name, known) or f"there is one for {', '.join(sorted(known))}",
+            )

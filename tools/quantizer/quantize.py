@@ -13,6 +13,7 @@ from fuseline.engine.diff.content import is_tensor
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.files import weight_bytes
 from fuseline.engine.model import Model
+from fuseline.engine.quantization.products import excluded_by
 from fuseline.tools.quantizer.config import Accuracy, Config, load_config
 from fuseline.tools.quantizer.data import Batches, batches_of, made_up
 from fuseline.tools.quantizer.journal import Journal, Trial, key_of
@@ -79,18 +80,23 @@ def quantize(
     with ExitStack() as stack:
         folder = _folder(settings, output, stack)
         table = settings.calibration.table
+        if data is not None and table and Path(table).exists() and settings.mode in ("static", "auto"):
+            tell(f"ranges are those of {table}; remove it to take them from the calibration data again")
         workshop = Workshop(loaded, folder, data, progress, Path(table) if table else None)
         if settings.accuracy is None:
-            return _once(settings, workshop, output, dump)
+            return _once(settings, workshop, output, dump, tell)
         if output is None:
             raise FuselineError("tuning keeps its best model on disk", hint="say where: output=…")
         judged = _evaluation(settings, loaded, evaluation, data, tell)
         return _tuned(settings, workshop, Path(output), judged, metric, trainer, dump, tell)
 
 
-def _once(config: Config, workshop: Workshop, output: str | Path | None, dump: str | Path | None) -> Outcome:
+def _once(
+    config: Config, workshop: Workshop, output: str | Path | None, dump: str | Path | None, tell: Tell
+) -> Outcome:
     plan = make_plan(config)
     result = workshop.quantized(plan)
+    _tell_unnamed(workshop, plan, tell)
     if dump is not None:
         workshop.dump(plan, Path(dump))
     if output is not None:
@@ -131,12 +137,21 @@ def _tuned(
         made = _outcome(workshop, make_plan(config), model, left_by_training(model))
     else:
         result = workshop.quantized(plan)
+        _tell_unnamed(workshop, plan, tell)
         if dump is not None:
             workshop.dump(plan, Path(dump))
         made = _outcome(workshop, plan, result.model, left_in_float(result))
     return replace(
         made, met=met, float_score=journal.float_score, score=best.score, trials=tuple(journal.trials)
     )
+
+
+def _tell_unnamed(workshop: Workshop, plan: Plan, tell: Tell) -> None:
+    """What was to be excluded and is not there, neither in the model as it came nor as it was made ready."""
+    nodes = [n for m in (workshop.source, workshop.prepared(plan)) for n in m.nodes()]
+    for pattern in plan.config.exclude:
+        if not any(excluded_by(node, (pattern,)) for node in nodes):
+            tell(f"exclude: {pattern!r} names no node and no module of the model")
 
 
 def _outcome(workshop: Workshop, plan: Plan, model: Model, left: Left) -> Outcome:

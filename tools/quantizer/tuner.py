@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -64,7 +65,13 @@ class Tuner:
     def run(self) -> bool:
         """Whether the criterion is met by the model that is now in `output`."""
         if self.journal.float_score is None:
-            self.journal.set_float_score(self.metric(self.float_model))
+            score = self.metric(self.float_model)
+            if not math.isfinite(score):
+                raise FuselineError(
+                    f"the metric gives {score} for the float model, so that nothing can be held to it",
+                    hint="a metric is a number, and higher is better",
+                )
+            self.journal.set_float_score(score)
         self.tell(f"float: {self.journal.float_score:.4f}; to be kept: {self.bar:.4f}")
         best = self.journal.best()
         if best is not None and not self.output.exists():
@@ -200,6 +207,8 @@ class Tuner:
 
     def _judge(self, recipe: dict[str, Any], name: str, model: Model, left: Left, began: float) -> Trial:
         score = self.metric(predictor(model))
+        # A model that NaN is said of is the worst there is.
+        score = -math.inf if math.isnan(score) else score
         self._tried += 1
         seconds = round(time.monotonic() - began, 3)
         trial = self._record(

@@ -23,10 +23,10 @@ def load_table(name: str, path: str) -> CalibrationTable:
 def refuse(table: CalibrationTable, name: str | None) -> str | None:
     """Why the table does not do for this value, or None."""
     seen = table.get(name)
+    if seen is not None and seen.not_finite:
+        return f"{name!r} was not finite {seen.not_finite} times in calibration"
     if seen is None or not seen.batches:
         return f"the calibration table has nothing on {name!r}"
-    if seen.not_finite:
-        return f"{name!r} was not finite {seen.not_finite} times in calibration"
     return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +106,56 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         (tmp_path / "t.json").write_text(content)
         with pytest.raises(FuselineError, match="is no calibration table"):
             CalibrationTable.load(tmp_path / "t.json")
+
+
+def test_a_table_of_the_largest_numbers_reads_back(tmp_path: Path) -> None:
+    table = CalibrationTable()
+    table["a"].see(np.array([-3.4e38, 1.0, 3.4e38], np.float32))
+    table["never finite"].see(np.array([np.nan], np.float32))
+    table.save(tmp_path / "t.json")
+    read = CalibrationTable.load(tmp_path / "t.json")
+    assert (read["a"].least, read["a"].most) == (table["a"].least, table["a"].most)
+    assert (read["never finite"].batches, read["never finite"].not_finite) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"max": None}, "'max' is None, no number"),
+        ({"max": "big"}, "'max' is 'big', no number"),
+        ({"max": float("nan")}, "no finite number"),
+        ({"max": 1e300}, "no finite number"),
+        ({"min": 5.0, "max": -5.0}, "begins at 5 and ends at -5"),
+        ({"batches": -1}, "'batches' is -1, no number of times"),
+        ({"channels": 3}, "no list of numbers"),
+        ({"scale": 0.1}, "has 'scale', which nothing is known of"),
+        ({"histogram": None}, "'histogram' is None, no mapping"),
+        ({"histogram": {"low": 0.0, "width": 1.0}}, "'histogram' has no 'counts'"),
+        ({"histogram": {"low": 0.0, "width": 1.0, "counts": []}}, "has no counts"),
+        ({"histogram": {"low": 0.0, "width": 1.0, "counts": [3]}}, "no pair"),
+        ({"histogram": {"low": 0.0, "width": 1.0, "counts": [[-1, 2]]}}, "no number of times"),
+        ({"histogram": {"low": 0.0, "width": 1.0, "counts": [[9999, 2]]}}, "the place 9999"),
+        ({"histogram": {"low": 0.0, "width": -1.0, "counts": [[0, 2]]}}, "no width"),
+    ],
+    ids=str,
+)
+def test_a_line_that_was_edited_wrongly_is_named(tmp_path: Path, edit: dict[str, Any], message: str) -> None:
+    table = CalibrationTable()
+    table["a"].see(np.arange(9, dtype=np.float32))
+    row = table["a"].to_json() | edit
+    (tmp_path / "t.json").write_text(json.dumps({"format": "fuseline calibration 1", "values": {"a": row}}))
+    with pytest.raises(FuselineError, match=f"for 'a': .*{message}"):
+        CalibrationTable.load(tmp_path / "t.json")
+
+
+def test_an_input_with_a_default_need_not_be_fed() -> None:
+    model = Model.from_text(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, float[2] w) => (float[2] y)'
+        " <float[2] w = {3.0, -4.0}> { y = Mul(x, w) }"
+    )
+    table = calibrate(model, [{"x": np.ones(2, np.float32)}], ["w", "y"])
+    assert (table["w"].least, table["w"].most) == (-4.0, 3.0)
+    assert (table["y"].least, table["y"].most) == (-4.0, 3.0)
 
 
 def test_calibrate_looks_at_inputs_and_inner_values() -> None:

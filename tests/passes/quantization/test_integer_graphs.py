@@ -165,3 +165,14 @@ def test_convolutions_take_activations_of_both_signs(activations: str) -> None:
     model = single("Conv", (16, 6, 6), w=normal(32, 16, 3, 3), b=normal(32))
     settings = {"type": activations, "symmetric": activations == "int8"}
     assert noise_of(model, normal(2, 16, 6, 6), mode="static", activations=settings) > 25
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"mode": "weight-only", "weights": {"bits": 8, "smallest": 0}}, {"mode": "float16"}],
+    ids=str,
+)
+def test_products_that_were_converted_are_not_left(given: dict[str, object]) -> None:
+    outcome = quantize(small_model.model(fragile=False), config=given)
+    assert not outcome.left.products
+    assert outcome.left.quantized >= 4

@@ -9,6 +9,7 @@ import yaml
 
 from fuseline.engine.errors import FuselineError
 from fuseline.tools.quantizer.config import FILE, Config, load_config
+from fuseline.tools.quantizer.plan import make_plan
 from fuseline.tools.quantizer.schema import schema
 
 GIVEN = {
@@ -40,6 +41,15 @@ def test_plain_data_round_trips() -> None:
         ({"activations": {"observer": "minmax"}}, "must be one of 'min-max'"),
         ({"weights": "int8"}, "'weights' must be a mapping of settings"),
         ({"budget": {"trials": 2.5}}, "must be a whole number"),
+        ({"budget": {"trials": 0}}, "'trials' must be at least 1, not 0"),
+        ({"budget": {"time": -1}}, "'time' must be at least 0"),
+        ({"weights": {"smallest": -5}}, "'smallest' must be at least 0"),
+        ({"activations": {"percentile": 250}}, "'percentile' must be above 0 and at most 100, not 250"),
+        ({"activations": {"percentile": 0}}, "'percentile' must be above 0"),
+        ({"activations": {"smooth": 1.5}}, "'smooth' must be at least 0 and at most 1"),
+        ({"calibration": {"samples": 0}}, "'samples' must be at least 1"),
+        ({"calibration": {"batch-size": 0}}, "'batch-size' must be at least 1"),
+        ({"accuracy": {"tolerable-loss": -0.1}}, "'tolerable-loss' must be at least 0"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, object], message: str) -> None:
@@ -78,3 +88,8 @@ def test_the_schema_knows_every_setting() -> None:
     assert set(made["properties"]) >= set(GIVEN)
     assert made["properties"]["activations"]["properties"]["observer"]["enum"][0] == "min-max"
     assert made["properties"]["mode"]["default"] == "dynamic"
+
+
+def test_an_operator_that_nobody_quantizes_is_named() -> None:
+    with pytest.raises(FuselineError, match="no way to quantize an operator 'MatMull'"):
+        make_plan(Config(operators=("MatMull",)))

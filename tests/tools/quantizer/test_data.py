@@ -31,3 +31,12 @@ def test_data_that_do_not_fit(tmp_path: Path, text: str, arrays: dict[str, Any],
     np.savez(tmp_path / "data.npz", **arrays)
     with pytest.raises(FuselineError, match=message):
         batches_of(tmp_path / "data.npz", Model.from_text(text), batch_size=2)
+
+
+def broken() -> list[object]:
+    raise RuntimeError("no such table")
+
+
+def test_a_function_of_the_users_that_raises_is_named() -> None:
+    with pytest.raises(FuselineError, match="gave no batches: RuntimeError: no such table"):
+        batches_of(f"{__name__}:broken", Model.from_text(FREE), batch_size=2)

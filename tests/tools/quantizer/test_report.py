@@ -14,7 +14,7 @@ from fuseline.tools.quantizer import quantize
 from fuseline.tools.quantizer.behaviour import behaviour
 from fuseline.tools.quantizer.criteria import Criteria, failures, load_criteria
 from fuseline.tools.quantizer.data import Batch, Batches
-from fuseline.tools.quantizer.judge import judge
+from fuseline.tools.quantizer.judge import judge, load_slices
 from fuseline.tools.quantizer.report import as_html, write_report
 from tests.tools.quantizer import small_model
 
@@ -60,6 +60,21 @@ def test_a_slice_of_another_length_is_refused() -> None:
     predict = lambda i: {"logits": np.array([[1.0, 0.0]])}  # noqa: E731
     with pytest.raises(FuselineError, match="slice 'odd' is of 2 examples, and there are 1"):
         behaviour(predict, predict, data, {"odd": np.array([1, 0])})
+
+
+@pytest.mark.parametrize("members", [np.ones(4), np.ones((4, 1), bool)], ids=["numbers", "axes"])
+def test_slices_are_booleans(tmp_path: Path, members: np.ndarray) -> None:
+    np.savez(tmp_path / "s.npz", odd=members)
+    with pytest.raises(FuselineError, match=r"slice 'odd' is .*, and has to be one boolean per example"):
+        load_slices(tmp_path / "s.npz")
+
+
+def test_outputs_of_unequal_lengths_are_compared_position_by_position() -> None:
+    data = Batches([Batch({"n": np.array(n)}, np.zeros((2, n), np.int64)) for n in (3, 5)], "a test")
+    predict = lambda i: {"logits": np.eye(4)[np.zeros((2, int(i["n"])), int)]}  # noqa: E731
+    report = behaviour(predict, predict, data)
+    assert report["examples"] == 16
+    assert report["accuracy"]["float"] == 1.0
 
 
 def test_a_criterion_with_a_wrong_key(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fuseline.engine.errors import FuselineError
 from fuseline.engine.model import Model
 from fuseline.tools.quantizer import quantize
 from fuseline.tools.quantizer.metrics import predictor
@@ -108,6 +109,40 @@ def test_an_interruption_keeps_the_best(tmp_path: Path) -> None:
     )
     assert outcome.score == 0.4
     assert Model.load(tmp_path / "q.onnx").graph is not None
+
+
+def broken(predict: object) -> float:
+    raise RuntimeError("no labels today")
+
+
+def wordy(predict: object) -> str:
+    return "good"
+
+
+@pytest.mark.parametrize(("name", "message"), [("broken", "no labels today"), ("wordy", "'good'")])
+def test_a_metric_that_gives_no_number_is_named(tmp_path: Path, name: str, message: str) -> None:
+    config = {"accuracy": {"metric": f"{__name__}:{name}"}}
+    with pytest.raises(FuselineError, match=f"{name}' gave no number: .*{message}"):
+        quantize(small_model.model(), tmp_path / "q.onnx", config, calibration=small_model.batches())
+
+
+def test_a_float_model_without_a_score_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FuselineError, match="the metric gives nan for the float model"):
+        quantize(small_model.model(), tmp_path / "q.onnx", metric=lambda predict: float("nan"))
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_a_model_without_a_score_is_the_worst(tmp_path: Path) -> None:
+    scores = iter([1.0, float("nan"), 0.5, *[0.1] * 50])
+    config = {"mode": "auto", "weights": {"smallest": 0}, "accuracy": {}}
+    outcome = quantize(
+        small_model.model(),
+        tmp_path / "q.onnx",
+        config,
+        calibration=small_model.batches(),
+        metric=lambda predict: next(scores),
+    )
+    assert outcome.score == 0.5
 
 
 @pytest.mark.parametrize("seconds", [0.0])
