@@ -112,6 +112,9 @@ bench-kernels: env  ## Every native kernel against ONNX Runtime, torch and the m
 bench-training: env  ## Training steps against torch eager, SDPA, torch.compile and stock ONNX Runtime
 	$(RUN) fuseline.tools.benchmarks.training
 
+bench-compile: env  ## How long a training script waits for its graph: first and second start of BERT-base
+	$(RUN) fuseline.tools.benchmarks.compiling
+
 bench-memory: env  ## Peak memory of training steps: our plans and torch's, each in a process of its own
 	$(RUN) fuseline.tools.benchmarks.memory $(OPTIONS)
 
