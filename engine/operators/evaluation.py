@@ -29,6 +29,7 @@ __all__ = [
     "flatten",
     "gather",
     "identity",
+    "is_numpys",
     "range_",
     "reduction",
     "reshape",
@@ -46,6 +47,14 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 Made = Array | list[Array] | None
+
+
+def is_numpys(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of numpy's own types of numbers, whose arithmetic is that of ONNX.
+
+    The kind alone does not tell: float8_e5m2 calls itself a float, and its casts know nothing of saturation.
+    """
+    return dtype.kind in "fiub" and issubclass(dtype.type, (np.number, np.bool_))
 
 
 @dataclass(frozen=True)
@@ -114,10 +123,10 @@ def div(o: Operands) -> Made:
 
 def cast(o: Operands) -> Made:
     dtype = ir.DataType(o.attribute("to", 1))
-    if dtype == ir.DataType.STRING or o[0].dtype.kind not in "fiub":
+    if dtype == ir.DataType.STRING or not is_numpys(o[0].dtype):
         return None
     target = np.dtype(dtype.numpy())
-    if target.kind not in "fiub" or (
+    if not is_numpys(target) or (
         o[0].dtype.kind == "f" and target.kind in "iu" and not _fits(o[0], target)
     ):
         return None

@@ -14,7 +14,7 @@ from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import is_op
 from fuseline.engine.operators import record
-from fuseline.engine.operators.evaluation import Made, Operands
+from fuseline.engine.operators.evaluation import Made, Operands, is_numpys
 
 __all__ = ["evaluate"]
 
@@ -25,7 +25,7 @@ def evaluate(model: Model, node: ir.Node, inputs: Sequence[Array | None], opset:
     """The node's outputs, or None if nobody can compute them."""
     operator = record(node)
     rule = operator.evaluate if operator is not None else None
-    if rule is not None and all(a is None or a.dtype.kind in "fiub" for a in inputs):
+    if rule is not None and all(a is None or is_numpys(a.dtype) for a in inputs):
         made = _by_rule(rule, Operands(node, inputs, opset))
         if made is not None:
             return made if isinstance(made, list) else [made]
