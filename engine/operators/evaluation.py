@@ -126,9 +126,7 @@ def cast(o: Operands) -> Made:
     if dtype == ir.DataType.STRING or not is_numpys(o[0].dtype):
         return None
     target = np.dtype(dtype.numpy())
-    if not is_numpys(target) or (
-        o[0].dtype.kind == "f" and target.kind in "iu" and not _fits(o[0], target)
-    ):
+    if not is_numpys(target) or (o[0].dtype.kind == "f" and target.kind in "iu" and not _fits(o[0], target)):
         return None
     return o[0].astype(target)
 
