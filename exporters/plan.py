@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fuseline.exporters.errors import ExportError
 from fuseline.exporters.families import Family
 from fuseline.exporters.inputs import Input, Padding
+from fuseline.exporters.layerdrop import check_dropped_layers
 from fuseline.exporters.patches import traceable, without_dropout
 from fuseline.exporters.sources import is_transformers
 from fuseline.exporters.swapping import swapped
@@ -121,6 +122,9 @@ class Plan:
             for patch in self.family.patches(self.model, train=self.train):
                 stack.enter_context(patch)
             yield
+        if self.train:
+            with torch.no_grad(), self.as_torch_runs():
+                check_dropped_layers(self.model, lambda: self._outputs(self.example()))
 
     def expected(self, batch: list[Tensor]) -> dict[str, Tensor]:
         """What torch itself gives, unpatched, but without what is random."""

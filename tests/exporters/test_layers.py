@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.training.step import TrainingStep
-from fuseline.exporters import export, patches
+from fuseline.exporters import ExportError, export, patches
 from fuseline.tools.campaigns import plain_modules, zoo
 from fuseline.tools.gradient_check import differentiated
 
@@ -138,3 +138,42 @@ def test_a_negative_token_id_is_an_error_as_in_torch() -> None:
     feeds["input_ids"][0, 0] = -1
     with pytest.raises(FuselineError):
         step.run(feeds)
+
+
+class Coins(nn.Module):
+    """A coin for each layer, used in a way of one's own."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        self.extra = nn.Linear(4, 4)
+        self.way = way
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            low = self.training and self.way != "another module" and torch.rand([]) < 0.5
+            if self.way in ("the layer", "another module") and not low:
+                x = layer(x)
+            if self.way == "a residual" and not low:
+                x = x + layer(x)
+            if self.way == "noise before it":
+                x = layer(self.extra(x) if low else x)
+        if self.way == "another module" and not (self.training and torch.rand([]) < 0.5):
+            x = self.extra(x)
+        return (x * x).sum()
+
+
+@pytest.mark.parametrize("way", ["a residual", "noise before it", "another module"])
+def test_coins_that_do_not_leave_a_layer_out_are_refused(way: str) -> None:
+    with pytest.raises(ExportError, match="coin"):
+        export(Coins(way), train=True, example_inputs={"x": torch.randn(3, 4)})
+
+
+def test_coins_of_a_module_of_ones_own_leave_layers_out() -> None:
+    module = Coins("the layer")
+    x = torch.randn(3, 4)
+    step = TrainingStep(differentiated(export(module, train=True, example_inputs={"x": x})), threads=1)
+    drawn = {round(float(step.run({"x": x.numpy()}, seed=seed)["loss"]), 3) for seed in range(24)}
+    one, two = module.layers
+    kept = [x, one(x), two(x), two(one(x))]
+    assert drawn == {round(float((y * y).sum()), 3) for y in kept}
