@@ -98,10 +98,14 @@ def scale_input(
 
 
 def _vanishes(weight: Array, scale: Array, scaled: Array, axis: int) -> npt.NDArray[np.bool_]:
-    """The channels of which nothing is left, or digits only, though they are scaled by something."""
+    """The channels of which nothing is left, or digits only, though they are scaled by something.
+
+    What was too small before loses nothing where it is not scaled down.
+    """
     others = tuple(i for i in range(weight.ndim) if i != axis)
     was = np.abs(weight).max(others, initial=0) > 0
-    return np.asarray(was & (scale != 0) & ~_is_normal(np.abs(scaled).max(others, initial=0)))
+    down = (scale != 0) & (np.abs(scale) < 1)
+    return np.asarray(was & down & ~_is_normal(np.abs(scaled).max(others, initial=0)))
 
 
 def _is_normal(array: Array) -> npt.NDArray[np.bool_]:
