@@ -9,6 +9,7 @@ import onnx_ir as ir
 from fuseline.engine.errors import ModelError
 from fuseline.engine.execution.weights import fill_inputs, weights_as_inputs
 from fuseline.engine.model import Model
+from fuseline.engine.opset_changes import settle, settlements
 
 __all__ = ["MAXIMUM_IR", "MAXIMUM_OPSET", "convert_opset", "lower_ir"]
 
@@ -40,6 +41,7 @@ def convert_opset(model: Model, target: int) -> bool:
             "the model has local functions, which the opset converter would drop",
             hint="inline them first with the pass 'inline-functions'",
         )
+    settled = settlements(model, target)
     weights = _detach_weights(model)
     try:
         converted = onnx.version_converter.convert_version(ir.to_proto(model.ir), target)
@@ -50,6 +52,7 @@ def convert_opset(model: Model, target: int) -> bool:
         fill_inputs(model.ir.graph, weights)
     fresh = ir.from_proto(converted)
     fill_inputs(fresh.graph, weights)
+    settle(fresh.graphs(), settled)
     _restore_metadata(model.ir, fresh)
     fresh.ir_version = max(model.ir.ir_version, _MINIMUM_IR.get(target, 8))
     model.ir = fresh

@@ -79,14 +79,20 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
     operator = lookup(domain, op_type)
     newest = onnx.defs.onnx_opset_version()
     schema = operator.schema(min(version, newest) or newest) if operator is not None else None
-    return None if schema is None or schema.deprecated else _read(schema)
+    return None if schema is None or _is_withdrawn(schema) else _read(schema)
 
 
 def is_deprecated(domain: str, op_type: str, version: int) -> bool:
     """Whether a version of the domain has taken the operator out again."""
     operator = lookup(domain, op_type)
     schema = operator.schema(version) if operator is not None else None
-    return schema is not None and bool(schema.deprecated)
+    return schema is not None and _is_withdrawn(schema)
+
+
+def _is_withdrawn(schema: onnx.defs.OpSchema) -> bool:
+    """Whether runtimes refuse it. GroupNormalization of opset 18 they run, as the function it is made of."""
+    is_function = schema.has_function or schema.has_context_dependent_function  # type: ignore[attr-defined]
+    return bool(schema.deprecated) and not is_function
 
 
 def holds_graphs(domain: str, op_type: str) -> bool:

@@ -14,7 +14,7 @@ class ConvertOpset(Pass):
     """opset n, IR m → opset `to`, IR ≤ 10 (what ONNX Runtime 1.19.2 takes)
 
     Converts the default domain up or down. Functions must be inlined first. With `only-up` a model that is
-    newer than `to` is left as it is.
+    newer than `to` is left as it is. What the other opset can only say otherwise is rewritten or refused.
     """
 
     name = "convert-opset"

@@ -6,11 +6,13 @@ import numpy as np
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.nodes import attribute, rank_of
+from fuseline.engine.nodes import attribute, opset_of, rank_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.local_rewrite import LocalRewrite
 
 __all__ = ["DecomposeNormalization"]
+
+_SCALE_PER_CHANNEL = 21
 
 
 class DecomposeNormalization(LocalRewrite):
@@ -25,6 +27,8 @@ class DecomposeNormalization(LocalRewrite):
     )
 
     def applies(self, model: Model, node: ir.Node) -> bool | str:
+        if node.op_type == "GroupNormalization" and opset_of(model, node) < _SCALE_PER_CHANNEL:
+            return f"before opset {_SCALE_PER_CHANNEL} it has a scale for each group, not each channel"
         return rank_of(node.inputs[0]) is not None or "the number of axes is not known"
 
     def build(self, op: Builder, node: ir.Node) -> ir.Value:
