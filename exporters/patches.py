@@ -265,9 +265,16 @@ def plain_drop_path(model: nn.Module) -> Iterator[None]:
     """Stochastic depth as dropout on a column of ones: seeded, and switched off like any other dropout."""
     with ExitStack() as stack:
         for module in model.modules():
-            if type(module).__name__.endswith("DropPath"):
+            if _drops_paths(module):
                 stack.enter_context(swapped(module, "forward", _make_drop_path(module)))
         yield
+
+
+def _drops_paths(module: nn.Module) -> bool:
+    """Whether a module runs the stochastic depth of transformers; of that name are others, too."""
+    forward = type(module).forward
+    home = getattr(forward, "__module__", "").startswith("transformers.models.")
+    return home and forward.__qualname__.endswith("DropPath.forward") and hasattr(module, "drop_prob")
 
 
 def _make_drop_path(module: Any) -> Any:
@@ -307,6 +314,6 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
         stack.enter_context(swapped(F, "dropout", dropout))
         stack.enter_context(swapped(F, "scaled_dot_product_attention", sure_attention))
         for module in model.modules():
-            if type(module).__name__.endswith("DropPath"):
+            if _drops_paths(module):
                 stack.enter_context(swapped(module, "forward", dropout))
         yield

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers.models.beit.modeling_beit import BeitDropPath
 
+from fuseline.engine.training.step import TrainingStep
 from fuseline.exporters import export, patches
 from fuseline.exporters.ctc import ctc_loss
 from fuseline.exporters.families.mamba import LONGEST, scan
 from fuseline.exporters.verify import Runner
+from fuseline.tools.gradient_check import differentiated
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -80,24 +83,38 @@ def test_names_are_put_back() -> None:
     assert vars(torch.Tensor).get("squeeze") is own
 
 
-class StageDropPath(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.drop_prob = 0.25
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("must be patched")
-
-
 def test_drop_path_keeps_its_rate_and_scale() -> None:
     torch.manual_seed(0)
-    module = StageDropPath().train()
+    module = BeitDropPath(0.25).train()
+    before = module.forward
     with patches.plain_drop_path(module):
+        assert module.forward != before
         result = module(torch.ones(4000, 3, 2))
     rows = result[:, 0, 0]
     assert torch.equal(result, rows[:, None, None].expand(-1, 3, 2))
     assert rows.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
     assert (rows > 0).float().mean().item() == pytest.approx(0.75, abs=0.03)
+
+
+class GatedDropPath(torch.nn.Module):
+    """Of that name, with a weight and a rate called otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.p, self.gate = 0.5, torch.nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        kept = (torch.rand(len(hidden), 1) >= self.p) if self.training else 1.0
+        return (hidden * self.gate * kept).sum()
+
+
+def test_what_is_only_called_drop_path_runs_its_own_code() -> None:
+    module = GatedDropPath()
+    x = torch.rand(4, 2) + 0.5
+    step = TrainingStep(differentiated(export(module, train=True, example_inputs={"hidden": x})), threads=1)
+    drawn = [float(step.run({"hidden": x.numpy()}, seed=seed)["loss"]) for seed in range(8)]
+    assert len(set(drawn)) > 1
+    assert step.gradients["gate"] == pytest.approx(drawn[-1] / 3.0, rel=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
