@@ -144,6 +144,8 @@ def _from_example(source: Source, example: dict[str, Tensor], dynamic: Dynamic, 
     accepted = inspect.signature(source.module.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for_loss = [n for n in example if n not in accepted and not takes_any]
+    # A default of its own may mean anything.
+    named = {name: True for name in ("return_dict",) if name in accepted and accepted[name].default is None}
     if for_loss and wanted.loss is None:
         raise ExportError(
             f"{source.label} takes no input called {for_loss[0]!r}",
@@ -153,9 +155,7 @@ def _from_example(source: Source, example: dict[str, Tensor], dynamic: Dynamic, 
         source.module,
         list(example),
         wanted.outputs,
-        arguments={"return_dict": True, **wanted.arguments}
-        if "return_dict" in accepted
-        else wanted.arguments,
+        arguments=named | wanted.arguments,
         loss_inputs=for_loss,
         loss=wanted.loss,
         with_loss=wanted.with_loss,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from trainer_nets import MODES, SLOW_MODES
 from fuseline.engine.errors import FuselineError
 from fuseline.tools.campaigns import zoo
 from fuseline.tools.campaigns.rows import Rows
+from fuseline.tools.trainer import CompileCache, Compiler, Settings, attach
 from fuseline.tools.trainer.call import Call, Unsuited, read_call
 from fuseline.tools.trainer.form import Form, forms
 from fuseline.tools.trainer.result import Template
@@ -250,8 +252,6 @@ def test_a_result_is_filled_as_it_was() -> None:
 
 
 def test_generation_is_not_for_a_graph() -> None:
-    import inspect
-
     def forward(
         input_ids: Any, past_key_values: Any = None, use_cache: Any = None, **kwargs: Any
     ) -> None: ...
@@ -260,3 +260,48 @@ def test_generation_is_not_for_a_graph() -> None:
     for extra in ({"past_key_values": object()}, {"use_cache": True}, {"cache_position": torch.zeros(1)}):
         with pytest.raises(Unsuited, match="is no input of the graph"):
             read_call(signature, (torch.zeros(1),), extra)
+
+
+class Choosing(nn.Module):
+    """Arguments whose defaults are not None, not False, and of more than one type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(
+        self,
+        x: Tensor,
+        labels: Tensor | None = None,
+        factor: Any = 5.0,
+        output_attentions: bool = True,
+        return_dict: bool = False,
+    ) -> Any:
+        kind = {bool: 7.0, int: 2.0}.get(type(factor), 1.0)
+        scores = self.layer(x) * (factor or 3.0) * kind * (1.0 if output_attentions else 0.5)
+        loss = nn.functional.cross_entropy(scores, labels)
+        return {"loss": 2 * loss, "scores": scores} if return_dict else (loss, scores)
+
+
+def test_arguments_are_what_they_are_and_not_the_defaults() -> None:
+    """What was left out of a call would be the default, and 1 is equal to 1.0 and to True."""
+    model = Choosing()
+    batch = {"x": torch.randn(4, 6), "labels": torch.tensor([0, 1, 1, 0])}
+    calls: list[dict[str, Any]] = [{"factor": value} for value in (None, 1, 1.0, True)]
+    calls += [{"output_attentions": False}, {"return_dict": True}]
+    expected = [model(**batch, **call) for call in calls]
+    bridge = attach(model, Compiler(Settings(cache=CompileCache.at("off"))))
+    for call, wanted in zip(calls, expected, strict=True):
+        given = model(**batch, **call)
+        assert type(given) is type(wanted)
+        values = (w.values() if isinstance(w, dict) else w for w in (given, wanted))
+        torch.testing.assert_close(*(tuple(v) for v in values), rtol=1e-5, atol=1e-5)
+    assert bridge.counts["torch"] == 0
+
+
+def test_a_switch_that_the_config_turns_on_can_be_turned_off_in_a_call() -> None:
+    model = zoo.build("bert", num_hidden_layers=1)
+    model.config.output_hidden_states = True
+    asked = {"output_hidden_states": False, "output_attentions": False, "use_cache": False}
+    call = read_call(inspect.signature(model.forward), (), asked, model.config)
+    assert call.arguments == (("output_hidden_states", False),)

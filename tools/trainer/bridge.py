@@ -128,7 +128,7 @@ class Bridge:
             self._refusals.remark(_DROPPING if training else _EVALUATING)
         elif self.blocked is None:
             try:
-                return self._on_graph(read_call(self.__signature__, args, kwargs), training)
+                return self._on_graph(self._read(args, kwargs), training)
             except Undecided as reason:
                 self._refusals.remark(str(reason))
             except Unsuited as reason:
@@ -139,6 +139,9 @@ class Bridge:
                 self._refusals.block(error)
         self.counts["torch"] += 1
         return self._own(*args, **kwargs)
+
+    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        return read_call(self.__signature__, args, kwargs, getattr(self.model, "config", None))
 
     def _on_graph(self, call: Call, training: bool) -> Any:
         self._look()
@@ -175,7 +178,7 @@ class Bridge:
         `native` is the training graph with the optimizer in it, if there is to be one.
         """
         try:
-            call = read_call(self.__signature__, (), batch)
+            call = self._read((), batch)
             self._look()
             way = self._graphs.way(call)
             if way.labelled:
@@ -252,7 +255,7 @@ class Bridge:
             self.drop_native("the model's forward was replaced by another one")
             return None
         try:
-            call = read_call(self.__signature__, (), batch)
+            call = self._read((), batch)
             self._look()
             if self.native_refused is not None:
                 return None

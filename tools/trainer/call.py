@@ -27,13 +27,8 @@ __all__ = [
 ITEMS = "num_items_in_batch"
 #: What only generation passes: such calls are many, and no graph is made for them.
 _GENERATING = ("past_key_values", "cache_params", "cache_position", "logits_to_keep", "encoder_outputs")
-#: Arguments that change nothing at these values.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "use_cache": (False,),
-    "output_attentions": (False,),
-    "output_hidden_states": (False,),
-    "interpolate_pos_encoding": (False,),
-}
+#: Switches of transformers: False is what they are, unless a default or the config says otherwise.
+_SWITCHES = ("use_cache", "output_attentions", "output_hidden_states", "interpolate_pos_encoding")
 
 
 class Unsuited(Exception):
@@ -75,7 +70,7 @@ class Call:
     def kind(self) -> tuple[Any, ...]:
         """Calls of one kind differ in sizes and content alone."""
         tensors = tuple((n, t.dim(), t.is_floating_point()) for n, t in sorted(self.tensors.items()))
-        return tensors, self.arguments, self.return_dict
+        return tensors, repr(self.arguments), self.return_dict  # 1, 1.0 and True are equal, and not the same
 
     def all_arguments(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """What torch is called with, for these tensors in place of the call's own."""
@@ -83,27 +78,46 @@ class Call:
         return {**tensors, **dict(self.arguments), **plain}
 
 
-def read_call(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-    """Sort the arguments by what they are."""
+def read_call(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], config: Any = None
+) -> Call:
+    """Sort the arguments by what they are; `config` is the model's."""
     call = Call()
     fixed: dict[str, Any] = {}
     for name, value in _named(signature, args, kwargs).items():
         if name == ITEMS:
             call.items = value
-        elif name == "return_dict":
+        elif name == "return_dict" and (value is False or _default_of(name, signature) is not False):
             call.return_dict = value is not False
         elif isinstance(value, Tensor) and name not in _GENERATING:
             call.tensors[name] = value
-        elif value is None or value in _NEUTRAL.get(name, ()):
+        elif _goes_without_saying(name, value, signature, config):
             continue
-        elif name in _GENERATING or name == "use_cache":
+        elif name in _GENERATING or (name == "use_cache" and value is not False):
             raise Generating(f"the argument {name!r} is no input of the graph")
-        elif not isinstance(value, (bool, int, float, str)):
+        elif value is not None and not isinstance(value, (bool, int, float, str)):
             raise Unsuited(f"the argument {name!r} is no input of the graph")
         else:
             fixed[name] = value
     call.arguments = tuple(sorted(fixed.items()))
     return call
+
+
+def _default_of(name: str, signature: inspect.Signature) -> Any:
+    parameter = signature.parameters.get(name)
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default
+
+
+def _goes_without_saying(name: str, value: Any, signature: inspect.Signature, config: Any) -> bool:
+    """Whether the call is the same without this argument; where it is not, it is one like any other."""
+    default = _default_of(name, signature)
+    if value is None:
+        return default is None and (name in signature.parameters or name in _GENERATING)
+    if value is not False or name not in _SWITCHES:
+        return False
+    if default is None and name == "use_cache":  # a config's graph is made without a cache
+        return config is not None
+    return default is False or (default is None and getattr(config, name, None) is False)
 
 
 def _named(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

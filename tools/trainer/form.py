@@ -34,10 +34,15 @@ class Form:
     #: The task whose declaration the call fits; None: the call is its own.
     task: str | None = None
     axes: tuple[tuple[str, Axes], ...] = ()
-    arguments: tuple[tuple[str, Any], ...] = ()
+    arguments: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     with_loss: bool = True
     #: A few rows of the user's own batch, to trace with.
     example: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
+    #: 1, 1.0 and True are equal, and not the same.
+    _spelled: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_spelled", repr(self.arguments))
 
     def export_arguments(self) -> dict[str, Any]:
         """What `export` is called with."""
