@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from fuseline.engine.errors import FuselineError
@@ -10,12 +11,20 @@ from fuseline.engine.errors import FuselineError
 __all__ = ["check_output_file", "check_output_folder", "refuse_special_file"]
 
 
-def check_output_file(path: str | Path) -> Path:
-    """Make the folder the file goes to, and raise a FuselineError where the file cannot be written."""
+def check_output_file(path: str | Path, *, beside: Iterable[str | Path | None] = ()) -> Path:
+    """Make the folder the file goes to, and raise a FuselineError where the file cannot be written.
+
+    `beside`: what else the work reads and writes. An output that is one of these would destroy it.
+    """
     path = Path(path)
     if path.is_dir():
         raise FuselineError(f"the output {path} is a folder", hint="name a file in it")
     refuse_special_file(path)
+    if any(path.resolve() == Path(other).resolve() for other in beside if other is not None):
+        raise FuselineError(
+            f"the output {path} would replace a file that the command reads or writes besides",
+            hint="choose another name",
+        )
     _try_writing(path.parent, path)
     return path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from fuseline.engine.outputs import check_output_folder
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.verification import Verifier
 
-__all__ = ["Reproducer", "write_reproducer"]
+__all__ = ["Reproducer", "prepare_folder", "write_reproducer"]
 
 Array = npt.NDArray[Any]
 
@@ -42,7 +42,7 @@ def write_reproducer(
 ) -> Reproducer:
     """Write model, pipeline, inputs, plugins and a README; files of an earlier reproducer are replaced."""
     folder = Path(folder)
-    _prepare(folder, plugins)
+    prepare_folder(folder, plugins)
     model, inputs = minimize(culprit, verifier)
     model.save(folder / "model.onnx")
     save_npz(folder / "inputs.npz", inputs)
@@ -56,11 +56,16 @@ def write_reproducer(
     return Reproducer(folder, command, nodes)
 
 
-def _prepare(folder: Path, plugins: Sequence[Path]) -> None:
+def prepare_folder(folder: Path, plugins: Sequence[Path], *, read: Iterable[Path | None] = ()) -> None:
+    """Make the folder, and raise a FuselineError where it holds what a reproducer must not replace."""
     names = [p.name for p in plugins]
     if len(set(names)) != len(names):
         raise FuselineError(f"two plugins have the same file name: {', '.join(sorted(names))}")
     check_output_folder(folder)
+    if folder.resolve() in {file.resolve().parent for file in (*plugins, *read) if file is not None}:
+        raise FuselineError(
+            f"the folder {folder} holds what the fault was found with", hint="choose an empty folder"
+        )
     foreign = sorted({f.name for f in folder.iterdir()} - {*_FILES, *names, "model.onnx.data"})
     if foreign:
         raise FuselineError(

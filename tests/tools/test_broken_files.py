@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from shell import fuseline
+from shell import fuseline, refused
 
 from fuseline.engine.errors import FuselineError, ModelError, PipelineError
 from fuseline.engine.inputs import load_npz
@@ -123,6 +124,32 @@ def test_an_output_is_checked_before_the_work(tmp_path: Path, model: Path) -> No
     with pytest.raises(FuselineError, match="is a device or a pipe"):
         check_output_file(tmp_path / "pipe")
     assert check_output_file(tmp_path / "new" / "out.html").parent.is_dir()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["diff", "model.onnx", "model.onnx", "--html", "model.onnx"],
+        ["view", "model.onnx", "-o", "model.onnx", "--no-browser"],
+        ["profile", "model.onnx", "-o", "model.onnx"],
+        ["profile", "model.onnx", "--svg", "p.json", "-o", "p.json"],
+        ["run", "model.onnx", "-o", "out.onnx", "--junit", "model.onnx"],
+        ["run", "model.onnx", "-o", "out.onnx", "--junit", "out.onnx"],
+        ["run", "model.onnx", "-o", "mine.yaml", "--pipeline", "mine.yaml"],
+        ["quantize", "model.onnx", "-o", "model.onnx"],
+        ["quantize", "model.onnx", "-o", "q.onnx", "--report", "model.onnx"],
+        ["quantize", "model.onnx", "-o", "q.html", "--report", "q.html"],
+        ["bench", "model.onnx", "--svg", "./model.onnx"],
+        ["bisect", "model.onnx", "-o", "."],
+    ],
+)
+def test_an_output_never_replaces_what_is_read(
+    model: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(model.parent)
+    before = model.read_bytes()
+    assert re.search("would replace a file|holds what the fault was found with", refused(*words))
+    assert model.read_bytes() == before
 
 
 @pytest.mark.parametrize(

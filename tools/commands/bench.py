@@ -60,7 +60,7 @@ def bench_command(
     from fuseline.tools.measuring.subject import Subject
 
     if svg is not None:
-        check_output_file(svg)
+        check_output_file(svg, beside=(source, inputs, *(plugin or ())))
     for path in plugin or ():
         registry.load_plugin(path)
     with tempfile.TemporaryDirectory(prefix="fuseline-bench-") as folder:

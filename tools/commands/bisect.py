@@ -36,16 +36,15 @@ def bisect_command(
     from fuseline.engine.errors import FuselineError
     from fuseline.engine.inputs import load_npz
     from fuseline.engine.model import Model
-    from fuseline.engine.outputs import check_output_folder
     from fuseline.engine.pipeline import Pipeline
     from fuseline.engine.registry import registry
-    from fuseline.engine.reproducer import write_reproducer
+    from fuseline.engine.reproducer import prepare_folder, write_reproducer
     from fuseline.engine.verification import Verifier
 
     if verify not in ("outputs", "gradients"):
         raise FuselineError(f"--verify takes 'outputs' or 'gradients', not {verify!r}")
     if output is not None:
-        check_output_folder(output)
+        prepare_folder(output, plugin or (), read=(model, inputs))
     for path in plugin or ():
         registry.load_plugin(path)
     chosen = Pipeline.resolve(pipeline)

@@ -32,7 +32,7 @@ def diff_command(
     from fuseline.tools.progress import activity
 
     if html is not None:
-        check_output_file(html)
+        check_output_file(html, beside=(before, after))
     with activity(quiet=as_json, lines=False) as tell:
         tell("reading")
         old, new = Model.load(before), Model.load(after)

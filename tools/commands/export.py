@@ -64,7 +64,7 @@ def export_command(
     from fuseline.engine.outputs import check_output_file, check_output_folder
 
     # Before the exporters are imported, which takes longer than everything else that can be refused.
-    check_output_folder(output) if with_past else check_output_file(output)
+    check_output_folder(output) if with_past else check_output_file(output, beside=plugin or ())
     from fuseline.exporters import export
     from fuseline.exporters.context import Clock
     from fuseline.exporters.families import load_families

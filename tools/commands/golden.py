@@ -37,7 +37,7 @@ def golden_command(
     from fuseline.tools.progress import activity
 
     if junit is not None:
-        check_output_file(junit)
+        check_output_file(junit, beside=(path, *(plugin or ())))
     for file in plugin or ():
         registry.load_plugin(file)
     outcomes: list[Outcome] = []

@@ -56,7 +56,7 @@ def plan_command(
     if dump is not None:
         check_output_folder(dump)
     if picture is not None:
-        check_output_file(picture)
+        check_output_file(picture, beside=[model])
         if picture.suffix.lower() not in _PICTURES:
             raise FuselineError(f"{picture} is neither a drawing nor a page", hint="name it .svg or .html")
     with activity(quiet=as_json, lines=False) as tell:

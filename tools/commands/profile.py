@@ -51,8 +51,10 @@ def profile_command(
     from fuseline.tools.measuring.hints import hints
     from fuseline.tools.progress import activity
 
-    for path in filter(None, (output, svg)):
-        check_output_file(path)
+    if output is not None:
+        check_output_file(output, beside=(model, against, inputs))
+    if svg is not None:
+        check_output_file(svg, beside=(model, against, inputs, output))
     sizes = given_sizes(batch, seq, size)
     with activity(quiet=as_json) as tell:
         tell(f"running {model.name}")

@@ -68,9 +68,11 @@ def quantize_command(
         )
     if slices is not None and report is None and criterion is None:
         raise FuselineError("--slices names parts of a report, and none is asked for", hint="add --report")
-    for file in (output, report):
-        if file is not None:
-            check_output_file(file)
+    # The float model is what the quantized one is judged by, so it must not be replaced either.
+    read = (model, config, calibration, evaluation, slices, criterion)
+    check_output_file(output, beside=read)
+    if report is not None:
+        check_output_file(report, beside=(*read, output))
     if dump is not None:
         check_output_folder(dump)
     settings = _settings(config, mode, target, calibration, evaluation)

@@ -71,8 +71,10 @@ def run_command(
     from fuseline.engine.registry import registry
     from fuseline.tools.progress import PassProgress, activity
 
-    for path in filter(None, (output, junit)):
-        check_output_file(path)
+    read = (pipeline, inputs, expect, *(plugin or ()))
+    check_output_file(output, beside=read)  # the model itself may be replaced by the result
+    if junit is not None:
+        check_output_file(junit, beside=(model, output, *read))
     if dump is not None:
         check_output_folder(dump)
     for path in plugin or ():

@@ -47,7 +47,9 @@ def _dumped(folder: Path, output: Path | None) -> Path:
         raise FuselineError(
             f"{folder} holds no {REPORT}", hint="make one with `fuseline run MODEL -o OUT --dump DIR`"
         )
-    return Path(shutil.copyfile(page, check_output_file(output))) if output is not None else page
+    if output is None:
+        return page
+    return Path(shutil.copyfile(page, check_output_file(output, beside=[page])))
 
 
 def _written(path: Path, output: Path | None) -> Path:
@@ -55,7 +57,7 @@ def _written(path: Path, output: Path | None) -> Path:
     from fuseline.tools.progress import activity
 
     if output is not None:
-        check_output_file(output)
+        check_output_file(output, beside=[path])
     with activity(lines=False) as tell:
         return _page(path, output, tell)
 
