@@ -94,14 +94,26 @@ def read_profile(path: Path) -> Profile:
 
 def record_profile(model: Model, feeds: Feeds, *, name: str, runs: int, threads: int) -> Profile:
     """Run a graph, an inference one or a training step, under ONNX Runtime's profiler."""
+    twin = _plainly_named(model)
     with tempfile.TemporaryDirectory(prefix="fuseline-profile-") as folder:
-        written, optimized = _run(model, feeds, Path(folder), runs + _WARMUP, threads)
-        events = json.loads(written.read_text())
-        origins = _origins(model, optimized)
+        written, optimized = _run(twin, feeds, Path(folder), runs + _WARMUP, threads)
+        events = json.loads(written.read_text(encoding="utf-8"))
+        origins = _origins(model, twin, optimized)
     turns = _turns(events)[_WARMUP:]
     nodes = _node_times(turns, origins, backward_nodes(model.graph))
     whole = median(turn["dur"] for turn, _ in turns) * 1e-6
     return Profile(name, whole, len(turns), nodes)
+
+
+def _plainly_named(model: Model) -> Model:
+    """The model, or a copy with other names of nodes where the profiler, which escapes none, writes no JSON."""
+    names = [node.name or "" for node in model.nodes()]
+    if all(name.isprintable() and not set(name) & {'"', "\\"} for name in names):
+        return model
+    twin = model.clone()
+    for index, node in enumerate(twin.nodes()):
+        node.name = f"node_{index}"
+    return twin
 
 
 def _run(model: Model, feeds: Feeds, folder: Path, runs: int, threads: int) -> tuple[Path, Path]:
@@ -121,10 +133,11 @@ def _run(model: Model, feeds: Feeds, folder: Path, runs: int, threads: int) -> t
     return Path(session.end_profiling()), options.optimized_graph
 
 
-def _origins(model: Model, optimized: Path) -> dict[str, ir.Node]:
+def _origins(model: Model, twin: Model, optimized: Path) -> dict[str, ir.Node]:
     """Node that ran (by name) → the node of the model that makes the same value."""
     makers = {v.name: node for node in model.nodes() for v in node.outputs if v.name}
-    found = {str(node.name): node for node in model.nodes() if node.name}
+    pairs = zip(model.nodes(), twin.nodes(), strict=True)
+    found = {str(ran.name): node for node, ran in pairs if ran.name}
     pending = [onnx.load(optimized, load_external_data=False).graph]
     while pending:
         graph = pending.pop()

@@ -64,6 +64,13 @@ def test_a_branch_is_counted_once() -> None:
     assert sum(n.seconds for n in profile.nodes) <= profile.seconds + 1e-6
 
 
+@pytest.mark.parametrize("name", ['a "quoted" name', "two\nlines", "back\\slash", "ü☃", "</script>"])
+def test_a_name_that_the_profiler_does_not_escape(name: str) -> None:
+    model = gelu()
+    next(n for n in model.graph if n.op_type == "Softmax").name = name
+    assert {n.name: n.module for n in profile_of(model).nodes}[name] == "net.norm"
+
+
 def test_hints_name_the_pass_that_would_apply() -> None:
     model = gelu()
     profile = profile_of(model)
