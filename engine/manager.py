@@ -119,15 +119,22 @@ class PassManager:
         self._records: list[PassRecord] = []
         self._fingerprint = self._model.fingerprint()
         self._analyses = Analyses(model)
-        self._tell(lambda o: o.started(self._model))
+        try:
+            self._tell(lambda o: o.started(self._model))
+            self._run_stages()
+            result = Result(self._model, self._records)
+            self._tell(lambda o: o.finished(result))
+        except BaseException:
+            self._tell(lambda o: o.stopped())
+            raise
+        return result
+
+    def _run_stages(self) -> None:
         try:
             for stage in self.pipeline.stages:
                 self._run_stage(stage)
         except _Stop:
             pass
-        result = Result(self._model, self._records)
-        self._tell(lambda o: o.finished(result))
-        return result
 
     def _run_stage(self, stage: Stage) -> int:
         if isinstance(stage, Repeat):

@@ -28,3 +28,6 @@ class Observer:
 
     def finished(self, result: Result) -> None:
         """All passes have run."""
+
+    def stopped(self) -> None:
+        """The run ends before that: something failed, or somebody interrupted it."""

@@ -43,20 +43,25 @@ class DumpDiffs(Observer):
         self.title = title or self.folder.name
         self._files: list[str] = []
         self._rows: list[dict[str, Any]] = []
+        self._whole = False  # whether all that is known so far fits together
 
     def started(self, model: Model) -> None:
+        self._whole = False
         _prepare(self.folder)
         self._files, self._rows = [SUMMARY, REPORT], []
         self._before = self._current = Snapshot.of(model)
         self._written = 0
+        self._reported = -1  # how many passes the report tells of
         self._history = History(self.title)
         self._history.start(self._current)
         self._history.measure(*measures(model))
         self._pending: tuple[PassRow, Snapshot | None, ModelDiff | None] | None = None
         self._write_summary()
+        self._whole = True
 
     def after(self, record: PassRecord, model: Model) -> None:
         files: list[str] = []
+        self._whole = False
         self._settle()
         if record.changes:
             self._before, self._current = self._current, Snapshot.of(model)
@@ -67,8 +72,10 @@ class DumpDiffs(Observer):
         else:
             self._pending = (PassRow(_row(record, files)), None, None)
         self._rows.append(_row(record, files))
+        self._whole = True
 
     def failed(self, record: PassRecord, model: Model) -> None:
+        self._whole = False
         if self._rows and self._rows[-1]["index"] == record.step.index:
             # The diff is written; a gate that ran after it refused the pass.
             files = self._rows.pop()["files"]
@@ -80,6 +87,7 @@ class DumpDiffs(Observer):
             files = self._write_diff(record, made) if made else []
         self._rows.append(_row(record, files))
         self._pending = (PassRow(_row(record, files)), None, None)
+        self._whole = True
         self._write_report()
         self._write_summary()
 
@@ -94,6 +102,12 @@ class DumpDiffs(Observer):
         self._write_report()
         self._write_summary()
 
+    def stopped(self) -> None:
+        # What failed or was interrupted has a report too, of the passes before that.
+        if self._whole and self._reported < len(self._rows):
+            self._write_report()
+            self._write_summary()
+
     def _settle(self) -> None:
         """Take the last pass into the report: no gate refuses it any more."""
         if self._pending is not None:
@@ -103,6 +117,7 @@ class DumpDiffs(Observer):
 
     def _write_report(self) -> None:
         self._settle()
+        self._reported = len(self._rows)
         later = [{key: row.get(key) for key in _KNOWN_LATER} for row in self._rows]
         write_page(self._history.data(later), self.folder / REPORT)
 

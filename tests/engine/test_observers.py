@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fuseline.engine.errors import FuselineError, GateFailed, PipelineError
-from fuseline.engine.manager import PassRecord
+from fuseline.engine.manager import PassRecord, Step
 from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
 from fuseline.engine.observers import DumpDiffs, Expect, Timing, load_expectations
@@ -128,6 +128,30 @@ def test_a_refused_pass_is_dumped_and_later_diffs_start_from_the_restored_model(
     assert [p["reverted"] for p in summary["passes"]] == [True, False]
     assert summary["passes"][0]["error"] == "no"
     assert "001-drop-identities.diff" in summary["passes"][0]["files"]
+
+
+class Interrupt(Observer):
+    """Somebody who presses Ctrl-C before a pass, or before them all."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def started(self, model: Model) -> None:
+        if self.index == 0:
+            raise KeyboardInterrupt
+
+    def before(self, step: Step, model: Model) -> None:
+        if self.index == step.index:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_an_interrupted_run_has_a_report(tmp_path: Path, index: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Pipeline.of(DropIdentities(), Nothing()).run(model(), [DumpDiffs(tmp_path), Interrupt(index)])
+    assert (tmp_path / "report.html").is_file()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [p["name"] for p in summary["passes"]] == ["drop-identities"][: max(0, index - 1)]
 
 
 def test_timing_shows_every_pass() -> None:

@@ -106,7 +106,7 @@ def record_profile(model: Model, feeds: Feeds, *, name: str, runs: int, threads:
 
 
 def _plainly_named(model: Model) -> Model:
-    """The model, or a copy with other names of nodes where the profiler, which escapes none, writes no JSON."""
+    """The model, or a copy with plain names of nodes: the profiler escapes none in its file."""
     names = [node.name or "" for node in model.nodes()]
     if all(name.isprintable() and not set(name) & {'"', "\\"} for name in names):
         return model
