@@ -15,7 +15,7 @@ from fuseline.engine.errors import ModelError, PassError
 from fuseline.engine.execution.weights import weights_as_inputs
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import read_by
-from fuseline.engine.operators import libraries
+from fuseline.engine.operators import Trait, libraries, record
 from fuseline.engine.operators.gradient import STOP_GRADIENT
 from fuseline.engine.rewriting.rewriter import MODULE_KEY, SOURCE_KEY
 from fuseline.engine.training.definitions import register_definitions
@@ -175,11 +175,21 @@ def _add_inputs(graph: ir.Graph, built: ir.Graph, values: dict[str, ir.Value], l
     graph.inputs.append(seed)
     values[f"{loss}_grad"] = values[LOSS_GRADIENT] = seed
     for name, initializer in built.initializers.items():
-        if name not in values:
+        if name not in values and initializer.const_value is not None:
+            content = _without_axis(initializer, initializer.const_value)
             values[name] = ir.Value(
-                name=name, type=initializer.type, shape=initializer.shape, const_value=initializer.const_value
+                name=name, type=initializer.type, shape=content.shape, const_value=content
             )
             graph.register_initializer(values[name])
+
+
+def _without_axis(constant: ir.Value, content: ir.TensorProtocol) -> ir.TensorProtocol:
+    """A number that the builder wrote as a vector of one: beside a scalar, its gradient became a vector."""
+    users = [record(node) for node, _ in constant.uses()]
+    scales = all(user is not None and user.has(Trait.ELEMENTWISE) for user in users)
+    if tuple(content.shape) != (1,) or not content.dtype.is_floating_point() or not scales:
+        return content
+    return ir.tensor(content.numpy().reshape(()), dtype=content.dtype, name=content.name)
 
 
 def _differs(known: ir.Node, node: ir.Node) -> bool:

@@ -76,7 +76,8 @@ class _Walk:
             self.values = self.rewriter.analysis(Contents)
             for inner in subgraphs(node):
                 for value in (v for n in inner.all_nodes() for v in n.outputs):
-                    value.shape = None
+                    # The runtime wants to know how many axes a round gives back.
+                    value.shape = _opened(value) if value.is_graph_output() else None
 
     def _weaken(self, state: Carried, dims: Dims | None) -> bool:
         if state.expects(dims) or not self.rewriter.permit(state.taken.name or "", "type and shape"):
@@ -90,15 +91,18 @@ class _Walk:
             return
         new_type = dtype is not None and value.type is None
         old = dims_of(value)
-        merged = self._merge(value, old, dims) if value not in self.left else dims
+        if value in self.left:
+            merged = dims if dims is not None or old is None else (None,) * len(old)
+        else:
+            merged = self._merge(value, old, dims)
         if not new_type and merged == old:
             return
         if not self.rewriter.permit(value.name or "", "type and shape"):
             return
         if new_type and dtype is not None:
             value.type = ir.TensorType(dtype)
-        if merged is not None or value in self.left:
-            value.shape = ir.Shape(merged) if merged is not None else None
+        if merged is not None:
+            value.shape = ir.Shape(merged)
 
     def _merge(self, value: ir.Value, old: Dims | None, new: Dims | None) -> Dims | None:
         if new is None:
@@ -107,3 +111,8 @@ class _Walk:
             old = (None,) * len(new)
         merged = [a if a is not None else b for a, b in zip(new, old, strict=True)]
         return tuple(d if d is not None else self.symbols.fresh(value, i) for i, d in enumerate(merged))
+
+
+def _opened(value: ir.Value) -> ir.Shape | None:
+    """As many axes as declared, of any length."""
+    return None if value.shape is None else ir.Shape([None] * len(value.shape))

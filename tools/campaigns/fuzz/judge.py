@@ -24,7 +24,7 @@ from fuseline.engine.verification.empty import ends_on, is_empty
 from fuseline.engine.verification.sensitivity import nudged, slack_of
 from fuseline.tools.campaigns.fuzz.cases import Case, Feeds
 from fuseline.tools.campaigns.fuzz.probe import open_session
-from fuseline.tools.campaigns.fuzz.standard import runtime_errs
+from fuseline.tools.campaigns.fuzz.standard import confirmed, runtime_errs
 
 __all__ = ["FINDINGS", "Failing", "Verdict", "judge", "load", "resolve"]
 
@@ -159,9 +159,36 @@ def _compare(
             continue
         now = dict(zip(names, values, strict=True))
         problem = _differs(model, original, feed, was, now)
-        if problem and not runtime_errs(model, after, feed, was, now):
+        if (
+            problem
+            and not runtime_errs(model, after, feed, was, now)
+            and not _loses_digits(session, after, feed, was, now)
+        ):
             return "wrong", f"{problem} at {_shapes(feed)}"
     return None
+
+
+def _loses_digits(session: Any, after: onnx.ModelProto, feed: Feeds, was: Outputs, now: Outputs) -> bool:
+    """Whether a kernel is imprecise where the graph is right: LayerNormalization of nearly equal numbers is.
+
+    The reference has to make of the transformed graph what was expected, and the runtime's own results have to
+    move as far as they differ when the last digits of the inputs do.
+    """
+    if is_empty(feed) or not confirmed(after, feed, was):
+        return False
+    others = [moved for seed in range(_NUDGES) if (moved := _run(session, nudged(feed, _NUDGE, seed)))]
+    return all(
+        compare(
+            name,
+            expected,
+            now[name],
+            tolerance_for(str(getattr(expected, "dtype", ""))),
+            scale=_SCALE,
+            slack=slack_of(now[name], [o[name] for o in others]),
+        )
+        is None
+        for name, expected in was.items()
+    )
 
 
 def _shapes(feed: Feeds) -> str:

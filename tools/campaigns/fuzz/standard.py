@@ -17,7 +17,7 @@ from fuseline.engine.verification.compare import compare
 from fuseline.engine.verification.empty import is_empty
 from fuseline.tools.campaigns.fuzz.cases import Feeds
 
-__all__ = ["runtime_errs"]
+__all__ = ["confirmed", "runtime_errs"]
 
 Outputs = dict[str, Any]
 
@@ -44,16 +44,16 @@ def runtime_errs(
         return True
     if not _agree(was, said):
         return empty or (now is not None and _agree(now, said))
-    return empty and now is not None and _alike(transformed, feed, said)
+    return empty and now is not None and confirmed(transformed, feed, said)
 
 
-def _alike(transformed: onnx.ModelProto, feed: Feeds, said: Outputs) -> bool:
-    """Whether the reference makes the same of the transformed graph; it knows standard operators alone."""
+def confirmed(model: onnx.ModelProto, feed: Feeds, expected: Outputs) -> bool:
+    """Whether the reference makes that of a graph; it knows standard operators alone."""
     try:
-        again = _reference(transformed, feed)
+        said = _reference(model, feed)
     except ValueError:
         return False
-    return again is not None and _agree(again, said)
+    return said is not None and _agree(said, expected)
 
 
 def _reference(model: onnx.ModelProto, feed: Feeds) -> Outputs | None:
