@@ -171,8 +171,8 @@ def _compare(
 def _loses_digits(session: Any, after: onnx.ModelProto, feed: Feeds, was: Outputs, now: Outputs) -> bool:
     """Whether a kernel is imprecise where the graph is right: LayerNormalization of nearly equal numbers is.
 
-    The reference has to make of the transformed graph what was expected, and the runtime's own results have to
-    move as far as they differ when the last digits of the inputs do.
+    The reference has to make of the transformed graph what was expected, and the runtime's own results have
+    to move as far as they differ when the last digits of the inputs do.
     """
     if is_empty(feed) or not confirmed(after, feed, was):
         return False
