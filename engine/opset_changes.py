@@ -18,8 +18,9 @@ from fuseline.engine.nodes import attribute, is_standard, rank_of
 
 __all__ = ["settle", "settlements"]
 
+_Attributes = Mapping[str, int | str]
 # Attributes by name; or why the node cannot be converted.
-_Settled = Mapping[str, int | str] | str
+_Settled = _Attributes | str
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,14 @@ class _Change:
     since: int
     up: Callable[[Model, ir.Node], _Settled]
     down: Callable[[Model, ir.Node], _Settled]
+    becomes: str = ""  # the operator that gets the attributes, where it is another
 
 
-def settlements(model: Model, target: int) -> dict[str, Mapping[str, int | str]]:
-    """The attributes that nodes need in the other opset, by the name of their first output."""
+def settlements(model: Model, target: int) -> dict[tuple[str, str], _Attributes]:
+    """The attributes that nodes need in the other opset, by operator and name of their first output."""
     source = model.opset()
     crossed = [c for c in _CHANGES if min(source, target) < c.since <= max(source, target)]
-    found: dict[str, Mapping[str, int | str]] = {}
+    found: dict[tuple[str, str], _Attributes] = {}
     for node in model.nodes():
         for change in crossed:
             if node.op_type not in change.operators or not is_standard(node):
@@ -46,20 +48,25 @@ def settlements(model: Model, target: int) -> dict[str, Mapping[str, int | str]]
                 raise ModelError(
                     f"opset {source} cannot be converted to {target}: {node.op_type} {node.name!r} {settled}"
                 )
-            found[node.outputs[0].name or ""] = settled
+            found[change.becomes or node.op_type, node.outputs[0].name or ""] = settled
     return found
 
 
-def settle(graphs: Iterable[ir.Graph], settled: Mapping[str, Mapping[str, int | str]]) -> None:
+def settle(graphs: Iterable[ir.Graph], settled: Mapping[tuple[str, str], _Attributes]) -> None:
     """Write the attributes into what the converter made."""
     for node in (n for graph in graphs for n in graph if n.outputs):
-        for name, value in settled.get(node.outputs[0].name or "", {}).items():
+        for name, value in settled.get((node.op_type, node.outputs[0].name or ""), {}).items():
             made = ir.AttrInt64(name, value) if isinstance(value, int) else ir.AttrString(name, value)
             node.attributes[name] = made
 
 
 def _as_it_is(_model: Model, _node: ir.Node) -> _Settled:
     return {}
+
+
+def _flattened(_model: Model, _node: ir.Node) -> _Settled:
+    """The converter flattens, and restores the shape by a Reshape, which from opset 14 on can restore a 0."""
+    return {"allowzero": 1}
 
 
 def _enlarged(model: Model, node: ir.Node) -> _Settled:
@@ -75,7 +82,7 @@ def _enlarged(model: Model, node: ir.Node) -> _Settled:
     return {**settled, "nearest_mode": "ceil" if bool((scales < 1).any()) else "floor"}
 
 
-def _of_the_last_axis(default: int, settled: Mapping[str, int | str]) -> Callable[[Model, ir.Node], _Settled]:
+def _of_the_last_axis(default: int, settled: _Attributes) -> Callable[[Model, ir.Node], _Settled]:
     """Before opset 13 all axes from `axis` on were taken as one, from then on it is that axis alone."""
 
     def change(_model: Model, node: ir.Node) -> _Settled:
@@ -98,9 +105,10 @@ def _pooled(_model: Model, node: ir.Node) -> _Settled:
 
 
 _CHANGES = (
-    _Change(("Upsample", "Resize"), 11, up=_enlarged, down=_as_it_is),
+    _Change(("Upsample", "Resize"), 11, up=_enlarged, down=_as_it_is, becomes="Resize"),
     _Change(("Hardmax",), 13, up=_of_the_last_axis(1, {"axis": -1}), down=_of_the_last_axis(-1, {})),
     _Change(("Softmax", "LogSoftmax"), 13, up=_as_it_is, down=_of_the_last_axis(-1, {})),
+    _Change(("Softmax", "LogSoftmax"), 14, up=_flattened, down=_as_it_is, becomes="Reshape"),
     _Change(("AveragePool",), 19, up=_pooled, down=_pooled),
     _Change(("GroupNormalization",), 21, up=_grouped, down=_grouped),
 )
