@@ -6,6 +6,7 @@ from itertools import zip_longest
 
 import onnx_ir as ir
 
+from fuseline.engine.nodes import is_op
 from fuseline.engine.patterns import Builder, Context, Fusion, Op, Term
 from fuseline.engine.shapes.dims import dims_of
 from fuseline.passes.fusion.fragments.heads import permutation
@@ -31,6 +32,9 @@ class FuseMatmulTranspose(Fusion):
         for label in ("left", "right"):
             if context.has(label) and not _swaps_last(context.node(label).outputs[0]):
                 return f"{context.node(label).name!r} does not swap just the last two axes"
+        behind = _transpose_before(a)
+        if behind is not None and behind is _transpose_before(b):
+            return f"{behind.name!r} stands before both factors, and ONNX Runtime would take it out twice"
         if context.has("left") and not _same_batch(a, b):
             return (
                 f"{a.name!r} may have an empty batch where {b.name!r} has another, and with its left side "
@@ -54,6 +58,15 @@ def _swaps_last(value: ir.Value) -> bool:
         return False
     rank = len(perm)
     return perm == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _transpose_before(value: ir.Value) -> ir.Node | None:
+    """The Transpose of a factor that ONNX Runtime would take into the product, through numbers times it."""
+    node = value.producer()
+    while node is not None and is_op(node, "Mul", "Div"):
+        makers = [v.producer() for v in node.inputs if v is not None]
+        node = next((m for m in makers if m is not None and not is_op(m, "Constant")), None)
+    return node if is_op(node, "Transpose") else None
 
 
 def _same_batch(a: ir.Value, b: ir.Value) -> bool:
