@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import types
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,37 @@ class Collecting(Net):
     def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
         self.seen.append(len(x))
         return super().forward(x / len(self.seen), labels)
+
+
+class Held:
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class Writing(Net):
+    """The same by numbers that are no buffer, and by an object without a dict."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        made: dict[str, Any] = {
+            "Tensor": torch.zeros(1),
+            "ndarray": np.zeros(1),
+            "slot": Held(),
+            "deque": deque(),
+        }
+        self.held = made[kind]
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        if isinstance(self.held, Held):
+            self.held.calls += 1
+            return super().forward(x / self.held.calls, labels)
+        if isinstance(self.held, deque):
+            self.held.append(1)
+            return super().forward(x / len(self.held), labels)
+        self.held += 1
+        return super().forward(x / float(self.held[0]), labels)
 
 
 class Remembering(Net):
@@ -143,6 +175,15 @@ def test_a_forward_with_effects_is_torchs(
     assert_same(stock, mine, relative=0, absolute=0)
     assert any(reason in told for told in mine.trainer.report().reasons)
     assert getattr(mine.trainer.model, "calls", 4) == 4, "trying must leave no trace"
+
+
+@pytest.mark.parametrize("kind", ["Tensor", "ndarray", "slot", "deque"])
+def test_a_forward_that_writes_into_what_a_model_holds_is_torchs(kind: str, folder: Path) -> None:
+    model, data = Writing(kind), points()
+    ours = {"fallback": "torch", "cache_dir": "off"}
+    stock, mine = both(model, arguments(folder, max_steps=3), data, ours=ours)
+    assert_same(stock, mine, relative=0, absolute=0)
+    assert any(kind in told for told in mine.trainer.report().reasons)
 
 
 class Centering(Net):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -202,6 +203,39 @@ class Settled(Net):
         return {"loss": F.cross_entropy(logits, labels), "logits": logits}
 
 
+class Shift:
+    __slots__ = ("by",)
+
+    def __init__(self) -> None:
+        self.by = 0.0
+
+
+class Annealed(Net):
+    """The same by a tensor that is no buffer, an array, slots and an attribute of the class."""
+
+    factor = 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warmth, self.scales, self.shift = torch.ones(1), np.ones(1, np.float32), Shift()
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        hidden = self.first(x) * self.warmth * float(self.scales[0]) * self.factor
+        logits = self.second(hidden + self.shift.by)
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+
+class Anneal(transformers.TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            model.warmth.fill_(2.0)
+        if state.global_step == 2:
+            model.scales[0] = 3.0
+        if state.global_step == 3:
+            model.shift.by = 4.0
+        type(model).factor = 0.5 if state.global_step == 4 else 1.0
+
+
 class Unsettle(transformers.TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if state.global_step == 1:
@@ -211,12 +245,15 @@ class Unsettle(transformers.TrainerCallback):
 
 
 @MODES
-def test_settings_that_are_changed_where_they_are(folder: Path, whole_step: bool) -> None:
+@pytest.mark.parametrize(("kind", "unsettle"), [(Settled, Unsettle), (Annealed, Anneal)])
+def test_settings_that_are_changed_where_they_are(
+    kind: type[Net], unsettle: type[transformers.TrainerCallback], folder: Path, whole_step: bool
+) -> None:
     def use(trainer: Any) -> None:
-        trainer.add_callback(Unsettle())
+        trainer.add_callback(unsettle())
         trainer.train()
 
-    trainer = used(seeded(kind=Settled), folder, whole_step, use)
+    trainer = used(seeded(kind=kind), folder, whole_step, use, max_steps=6)
     assert trainer.report().in_torch == 0
 
 

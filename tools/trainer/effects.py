@@ -6,6 +6,7 @@ No graph does any of it. A model whose forward does is torch's, and what was fou
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuseline.engine.errors import FuselineError
-from fuseline.tools.trainer.watch import attributes, containers
+from fuseline.tools.trainer.watch import Slots, attributes, writable
 
 __all__ = ["Buffers", "Effects", "no_writing_of_weights"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _HELD = (*_PLAIN, Tensor)
 _ABSENT = object()
+_NUMBERS = (Tensor, np.ndarray)
 
 
 class Buffers:
@@ -54,7 +56,9 @@ class Effects:
     def __init__(self, model: nn.Module) -> None:
         named = list(model.named_modules())
         self._attributes = [(name, module, dict(attributes(module))) for name, module in named]
-        self._containers = [(held, held.copy()) for held in containers(module for _, module in named)]
+        found = list(writable(module for _, module in named))
+        self._containers = [(held, held.copy()) for held in found if not isinstance(held, _NUMBERS)]
+        self._numbers = [(held, _copied(held)) for held in found if isinstance(held, _NUMBERS)]
         self.buffers = Buffers(model)
         self._python, self._numpy = random.getstate(), np.random.get_state(legacy=False)
 
@@ -71,7 +75,11 @@ class Effects:
                     return f"its forward changes the attribute {f'{name}.{key}'.lstrip('.')!r}"
         for held, copied in self._containers:
             if len(held) != len(copied) or any(map(_differ, _members(held), _members(copied))):
-                return f"its forward changes a {type(held).__name__} that it holds"
+                kind = "slot of an object" if isinstance(held, Slots) else type(held).__name__
+                return f"its forward changes a {kind} that it holds"
+        for numbers, content in self._numbers:
+            if not _same_content(torch.as_tensor(numbers), torch.as_tensor(content)):
+                return f"its forward writes into a {type(numbers).__name__} that it holds"
         return None
 
     def refuse(self, cause: Exception | None = None) -> None:
@@ -90,11 +98,10 @@ class Effects:
                 del vars(module)[key]
             vars(module).update(before)
         for held, copied in self._containers:
-            if isinstance(held, list):
-                held[:] = copied
-            elif held != copied:
-                held.clear()
-                held.update(copied)
+            _refill(held, copied)
+        for numbers, content in self._numbers:
+            if not _same_content(torch.as_tensor(numbers), torch.as_tensor(content)):
+                torch.as_tensor(numbers).data.copy_(torch.as_tensor(content))
         self.buffers.restore()
 
 
@@ -141,8 +148,22 @@ def _same_numbers(a: Any, b: Any) -> bool:
     return bool(first["pos"] == second["pos"] and np.array_equal(first["key"], second["key"]))
 
 
-def _members(held: list[Any] | dict[Any, Any]) -> list[Any]:
-    return list(held.values()) if isinstance(held, dict) else held
+def _members(held: Any) -> list[Any]:
+    return list(held.values() if isinstance(held, dict) else held)
+
+
+def _copied(numbers: Any) -> Any:
+    return numbers.detach().clone() if isinstance(numbers, Tensor) else numbers.copy()
+
+
+def _refill(held: Any, copied: Any) -> None:
+    if isinstance(held, list):
+        held[:] = copied
+    elif isinstance(held, Slots):
+        held.restore(copied)
+    elif held != copied:
+        held.clear()
+        held.extend(copied) if isinstance(held, deque) else held.update(copied)
 
 
 def _differ(a: Any, b: Any) -> bool:

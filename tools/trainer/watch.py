@@ -1,25 +1,29 @@
 """Whether the live model is still the one that was compiled: asked before every run, so it must be cheap.
 
-Every attribute of every module is compared by identity with what was there the last time, and so is all that
-lists, dicts and plain objects among them hold. Anything else than the same objects is no proof of a change,
-only a reason to look closely.
+Every attribute of every module and of its class is compared by identity with what was there the last time,
+and so is all that lists, dicts, sets and plain objects among them hold; of tensors that are no parameters and
+of arrays, what was written into them. Anything else than the same objects is no proof of a change, only a
+reason to look closely.
 """
 
 from __future__ import annotations
 
 import types
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import is_
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as registry
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-__all__ = ["Watch", "around", "attributes", "containers", "moving_buffers"]
+__all__ = ["Slots", "Watch", "around", "attributes", "moving_buffers", "writable"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: Changed by every switch between training and evaluation, and by every run (the model's own `forward`).
@@ -28,8 +32,11 @@ _PASSING = ("training", "forward")
 _OF_TORCH = frozenset(vars(nn.Module()))
 #: Things without settings of their own that a forward would read.
 _LEAVES = (nn.Module, Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
-#: Beyond so many, the containers are data and no settings.
+#: Beyond so many, the containers are data and no settings; so is an array beyond so many bytes.
 _CONTAINERS = 2000
+_ARRAY = 1 << 16
+
+Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
 
 class Watch:
@@ -41,7 +48,9 @@ class Watch:
         self._kinds: list[type[nn.Module]] = []
         self._sensitive: list[tuple[str, nn.Module]] = []
         self._buffers: list[tuple[dict[str, Tensor | None], str]] = []
-        self._containers: list[list[Any] | dict[Any, Any]] = []
+        self._containers: list[Container | Slots] = []
+        self._tensors: list[Tensor] = []
+        self._arrays: list[npt.NDArray[Any]] = []
         self._seen: list[Any] = []
         self._counts: list[int] = []
         #: Buffers that every step writes; they are fed and written back, and no sign of a change.
@@ -52,7 +61,7 @@ class Watch:
         """The model as it is now is the one."""
         named = list(self._model.named_modules())
         self._modules = [module for _, module in named]
-        self._kinds = list({type(module): None for module in self._modules})
+        self._kinds = list({kind: None for module in self._modules for kind in _own_kinds(type(module))})
         self._sensitive = [(name, module) for name, module in named if _depends_on_mode(module)]
         self._buffers = [
             (module._buffers, key)
@@ -60,7 +69,10 @@ class Watch:
             for key in module._buffers
             if f"{prefix}.{key}".lstrip(".") not in self.moving and not isinstance(module, _NormBase)
         ]
-        self._containers = list(containers(self._modules))
+        found = list(writable(self._modules))
+        self._tensors = [value for value in found if isinstance(value, Tensor)]
+        self._arrays = [value for value in found if isinstance(value, np.ndarray)]
+        self._containers = [value for value in found if not isinstance(value, (Tensor, np.ndarray))]
         self._seen, self._counts = self._look()
 
     def changed(self) -> bool:
@@ -79,8 +91,9 @@ class Watch:
 
     def _look(self) -> tuple[list[Any], list[int]]:
         # References are kept, not addresses: a new object could stand where an old one was.
-        seen: list[Any] = [kind.forward for kind in self._kinds]
-        counts: list[int] = []
+        seen: list[Any] = [value for kind in self._kinds for value in vars(kind).values()]
+        counts: list[int] = [tensor._version for tensor in self._tensors]
+        counts += [hash(array.tobytes()) for array in self._arrays]
         for module in self._modules:
             held = vars(module)
             if next(iter(held)) == "training" and module is not self._model:
@@ -128,24 +141,73 @@ def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in vars(module).items() if name not in passed)
 
 
-def containers(modules: Iterable[nn.Module]) -> Iterator[list[Any] | dict[Any, Any]]:
-    """The lists and dicts behind the modules' attributes, those of plain objects included."""
-    return islice(_containers([value for m in modules for _, value in attributes(m)]), _CONTAINERS)
+def writable(modules: Iterable[nn.Module]) -> Iterator[Container | Slots | Tensor | npt.NDArray[Any]]:
+    """What can be written into behind the modules' attributes, those of plain objects included."""
+    return islice(_inside([value for m in modules for _, value in attributes(m)]), _CONTAINERS)
 
 
-def _containers(waiting: list[Any]) -> Iterator[list[Any] | dict[Any, Any]]:
+class Slots:
+    """What an object without a dict holds in its slots."""
+
+    def __init__(self, holder: Any, names: list[str]) -> None:
+        self._holder, self._names = holder, names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self._holder, name) for name in self._names if hasattr(self._holder, name))
+
+    def copy(self) -> dict[str, Any]:
+        return {name: getattr(self._holder, name) for name in self._names if hasattr(self._holder, name)}
+
+    def restore(self, before: dict[str, Any]) -> None:
+        for name in self._names:
+            if name in before:
+                setattr(self._holder, name, before[name])
+            elif hasattr(self._holder, name):
+                delattr(self._holder, name)
+
+
+def _inside(waiting: list[Any]) -> Iterator[Container | Slots | Tensor | npt.NDArray[Any]]:
+    """All that can be written into behind some values."""
     known: set[int] = set()
     while waiting:
         value = waiting.pop()
-        if id(value) in known or isinstance(value, _LEAVES):
+        if id(value) in known:
             continue
         known.add(id(value))
-        held = value if isinstance(value, list | dict) else getattr(value, "__dict__", None)
-        if isinstance(held, list | dict):
-            yield held
-            waiting += held.values() if isinstance(held, dict) else held
-        elif isinstance(value, tuple):
+        if _is_setting(value):
+            yield value
+        elif isinstance(value, tuple | frozenset):
             waiting += value
+        elif not isinstance(value, _LEAVES):
+            for held in _held(value):
+                yield held
+                waiting += held.values() if isinstance(held, dict) else held
+
+
+def _is_setting(value: Any) -> bool:
+    """Whether a value is numbers that a graph would hold as they are."""
+    if isinstance(value, Tensor):
+        return not isinstance(value, nn.Parameter) and not value.is_inference()
+    return isinstance(value, np.ndarray) and value.nbytes <= _ARRAY and not value.dtype.hasobject
+
+
+def _held(value: Any) -> Iterator[Container | Slots]:
+    if isinstance(value, list | dict | set | deque):
+        yield value
+        return
+    if isinstance(held := getattr(value, "__dict__", None), dict):
+        yield held
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    if names := [name for given in slots for name in ((given,) if isinstance(given, str) else given)]:
+        yield Slots(value, names)
+
+
+def _own_kinds(kind: type[nn.Module]) -> Iterator[type[nn.Module]]:
+    """A class and its bases, as far as they are not torch's."""
+    return (base for base in kind.__mro__ if not base.__module__.startswith(("torch.", "builtins")))
 
 
 def _depends_on_mode(module: nn.Module) -> bool:
