@@ -177,9 +177,8 @@ def _add_inputs(graph: ir.Graph, built: ir.Graph, values: dict[str, ir.Value], l
     for name, initializer in built.initializers.items():
         if name not in values and initializer.const_value is not None:
             content = _without_axis(initializer, initializer.const_value)
-            values[name] = ir.Value(
-                name=name, type=initializer.type, shape=content.shape, const_value=content
-            )
+            shape = ir.Shape(content.numpy().shape)
+            values[name] = ir.Value(name=name, type=initializer.type, shape=shape, const_value=content)
             graph.register_initializer(values[name])
 
 

@@ -32,21 +32,17 @@ def start(cache: Path, check: bool) -> float:
 
     from fuseline.tools.trainer import Trainer, TrainingArguments
 
-    config = transformers.BertConfig(num_labels=2)
     torch.manual_seed(0)
-    model = transformers.BertForSequenceClassification(config)
-    rows = [
-        {"input_ids": torch.randint(5, 20_000, (n,)).tolist(), "attention_mask": [1] * n, "label": n % 2}
-        for n in (17, 24, 9, 30, 12, 28, 21, 15)
-    ]
-    most = max(len(row["input_ids"]) for row in rows)
+    config = transformers.BertConfig()
+    model = transformers.BertForSequenceClassification(config)  # type: ignore[no-untyped-call]
+    lengths = (17, 24, 9, 30, 12, 28, 21, 15)
     padded = [
         {
-            "input_ids": torch.tensor(row["input_ids"] + [0] * (most - len(row["input_ids"]))),
-            "attention_mask": torch.tensor(row["attention_mask"] + [0] * (most - len(row["input_ids"]))),
-            "label": row["label"],
+            "input_ids": torch.cat([torch.randint(5, 20_000, (n,)), torch.zeros(max(lengths) - n).long()]),
+            "attention_mask": (torch.arange(max(lengths)) < n).long(),
+            "label": n % 2,
         }
-        for row in rows
+        for n in lengths
     ]
     with tempfile.TemporaryDirectory(prefix="fuseline-start-") as folder:
         args = TrainingArguments(
