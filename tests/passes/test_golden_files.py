@@ -15,7 +15,6 @@ ELSEWHERE = {
     "keep-backward": "a differentiated graph with its facts",
     "keep-forward": "a differentiated graph with its facts",
     "mask-padding-gradient": "the exporter's fact of padding rows",
-    "recompute": "a memory plan",
     "scale-salient": "a calibration table",
 }
 # Unchanged cases whose reason no change of a few words takes away.
