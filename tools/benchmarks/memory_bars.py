@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fuseline.tools.benchmarks.memory_cases import ARENA, DEFAULT, OURS, counted_as
+from fuseline.tools.benchmarks.memory_cases import ARENA, DEFAULT, counted_as
 
 __all__ = ["Bar", "bars"]
 
@@ -22,7 +22,7 @@ _PLAIN = {
     "t5-4x256": ("eager", 0.55),
 }
 #: case → how much longer a step may take whose layers are computed again
-_LAYERS = {"bert-4x256": 1.25, "vit-4x384": 1.25, "gpt2-4x256": 1.35}
+_LAYERS = {"bert-4x256": 1.25, "bert-12x768": 1.25, "vit-4x384": 1.25, "gpt2-4x256": 1.35}
 _GROWTH = {"stock": 1.05, "training": 1.25}
 
 
@@ -41,6 +41,9 @@ class Bar:
 
 def bars(found: Results) -> Iterator[Bar]:
     """Everything that these results can be judged by."""
+    for key, row in found.items():
+        if "failed" in row:
+            yield Bar(f"{key}: {row['failed']}", 1, 0)
     yield from _predictions(found)
     for case in dict.fromkeys(key.split()[1] for key in found):
         yield from _of_case(found, case)
@@ -50,6 +53,8 @@ def bars(found: Results) -> Iterator[Bar]:
             runtime = "stock" if contender.endswith("-stock") else "training"
             text = f"{case} {contender}: growth of the process over the live peak on {row['onnxruntime']}"
             yield Bar(text, row["growth"] / row["alive"], _GROWTH[runtime])
+            plain = found.get(f"growth {case} 8 plain-{contender.rpartition('-')[2]}", {}).get("state")
+            yield Bar(f"{case} {contender}: state other than without a plan", row["state"] != plain, 0)
         if part == "lengths" and "slope" in row:
             share = row["slope"] * row["steps"] / 2 / row["resident"]
             yield Bar(f"{case} {contender}: growth over steps of changing lengths", share, 0.01)
@@ -85,25 +90,13 @@ def _of_case(found: Results, case: str) -> Iterator[Bar]:
         text = "time of such a step over one with the runtime's arena"
         yield from ratio(text, seconds(DEFAULT), seconds(ARENA), 1 / 0.98)
     if case in _LAYERS:
-        yield from ratio("peak of cheap recompute over plain", _least(peak, "cheap"), plain, 0.8)
-        yield from ratio(
-            "time of cheap recompute over the default", seconds("cheap-early"), seconds(DEFAULT), 1.1
-        )
-        yield from ratio("peak of layers over plain", _least(peak, "layers"), plain, 0.4)
-        yield from ratio(
-            "time of layers over the default", seconds(_layers(case)), seconds(DEFAULT), _LAYERS[case]
-        )
+        layers = "chunked-layers-early" if case == "gpt2-4x256" else "layers-early"
+        for name, share, longer in (("cheap-early", 0.8, 1.1), (layers, 0.4, _LAYERS[case])):
+            yield from ratio(f"peak of {name} over plain", peak(name), plain, share)
+            yield from ratio(f"time of {name} over the default", seconds(name), seconds(DEFAULT), longer)
     if case == "bert-12x768":
         torch = "checkpointing"
         yield from ratio(f"peak of layers over torch {torch}", peak("layers-early"), peak(torch), 0.25)
         yield from ratio(f"time of layers over torch {torch}", seconds("layers-early"), seconds(torch), 1.0)
     ours, theirs = (found.get(f"capacity {case} 0 {name}", {}).get("batch") for name in ("ours", "eager"))
     yield from ratio("three times torch eager's largest batch over ours", theirs and 3 * theirs, ours, 1.0)
-
-
-def _layers(case: str) -> str:
-    return "chunked-layers-early" if case == "gpt2-4x256" else "layers-early"
-
-
-def _least(peak: Any, what: str) -> float | None:
-    return min((p for name in OURS if what in name and (p := peak(name)) is not None), default=None)

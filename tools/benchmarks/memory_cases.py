@@ -59,7 +59,7 @@ RACES = {
     "vit-4x384": [ARENA, DEFAULT, "cheap-early", "layers-early", "sdpa"],
     "gpt2-4x256": [ARENA, DEFAULT, "cheap-early", "layers-early", "chunked", "chunked-layers-early", "eager"],
     "t5-4x256": [ARENA, DEFAULT, "chunked", "eager"],
-    "bert-12x768": [ARENA, DEFAULT, "layers-early", "checkpointing"],
+    "bert-12x768": [ARENA, DEFAULT, "cheap-early", "layers-early", "checkpointing"],
 }
 
 
