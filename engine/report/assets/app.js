@@ -19,6 +19,7 @@ class App {
     byId("slider").max = this.run.count - 1;
     for (const id of ["from", "to"]) byId(id).replaceChildren(...Array.from({ length: this.run.count }, (_, i) => h("option", { value: i }, this.run.label(i))));
     if (this.run.count === 1) document.body.classList.add(this.run.passes.length ? "unchanged" : "single");
+    if (this.run.count === 1) byId("overlay").options[0].textContent = "none";
     if (this.run.data.labels.length) document.body.classList.add("pair-of-models");
     timeline(this);
     this.listen();

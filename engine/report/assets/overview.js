@@ -21,6 +21,13 @@ function operators(run, last) {
 }
 
 function didRow(app, pass) {
-  const groups = pass.rewrites || [], kinds = groups.slice(0, 3).map((group) => h("small", {}, `×${group.places.length} ${kindOf(pass, group)}`));
-  return h("button", { type: "button", onclick: () => app.openPass(pass) }, h("span", { class: "what" }, h("b", {}, pass.name), pass.summary && h("span", {}, pass.summary), kinds, groups.length > 3 && h("small", {}, `and ${plural(groups.length - 3, "other kind")}`)), h("span", { class: "amount" }, nodesText(pass.nodes_before, pass.nodes_after)));
+  const kinds = [...kindsOf(pass)].map(([kind, times]) => h("small", {}, `×${times} ${kind}`));
+  return h("button", { type: "button", onclick: () => app.openPass(pass) }, h("span", { class: "what" }, h("b", {}, pass.name), pass.summary && h("span", {}, pass.summary), kinds.slice(0, 3), kinds.length > 3 && h("small", {}, `and ${plural(kinds.length - 3, "other kind")}`)), h("span", { class: "amount" }, nodesText(pass.nodes_before, pass.nodes_after)));
+}
+
+// Rewrites that differ in their drawing alone (another type, another constant) read the same in a line.
+function kindsOf(pass) {
+  const kinds = new Map();
+  for (const group of pass.rewrites || []) kinds.set(kindOf(pass, group), (kinds.get(kindOf(pass, group)) || 0) + group.places.length);
+  return new Map([...kinds].sort(([, a], [, b]) => b - a));
 }
