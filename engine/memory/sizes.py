@@ -14,7 +14,7 @@ from fuseline.engine.shapes.dims import Dims, dims_of, evaluate, known, names_in
 from fuseline.engine.shapes.inference import infer
 from fuseline.engine.shapes.values import ShapeValues
 
-__all__ = ["at_sizes", "sizes_of", "symbols"]
+__all__ = ["at_sizes", "sizes_of", "symbols", "told_sizes"]
 
 
 def symbols(model: Model) -> list[str]:
@@ -25,6 +25,11 @@ def symbols(model: Model) -> list[str]:
 
 def sizes_of(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """What the symbolic dimensions are where inputs have these shapes; others count as 1."""
+    return dict.fromkeys(symbols(model), 1) | told_sizes(model, shapes)
+
+
+def told_sizes(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Those of the symbolic dimensions that follow from these shapes of inputs."""
     given = [
         (dim, int(size))
         for value in model.graph.inputs
@@ -34,7 +39,7 @@ def sizes_of(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int
     found = {dim: size for dim, size in given if names_in(dim) == (dim,)}
     for dim, size in given:
         _solve(dim, size, found)
-    return dict.fromkeys(symbols(model), 1) | found
+    return found
 
 
 def _solve(dim: str, size: int, found: dict[str, int]) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import onnx
 import onnx_ir as ir
 
 from fuseline.engine.model import Model
-from fuseline.engine.operators import record
+from fuseline.engine.operators.signatures import signature
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["keep_only", "leave_out_unread"]
@@ -22,22 +21,18 @@ def keep_only(model: Model, rewriter: Rewriter, outputs: Iterable[ir.Value]) -> 
     used = [v for node in model.graph for v in node.outputs if v.uses()]
     model.graph.outputs[:] = kept
     _prune(model, rewriter, read)
-    for value in dropped:
-        if value.producer() is not None and not value.uses() and not value.is_graph_output():
-            value.name = ""  # an optional output: its node has others, and can leave this one out
-    leave_out_unread(v for v in used if v.graph is model.graph)
+    leave_out_unread(v for v in (*dropped, *used) if v.graph is model.graph)
 
 
 def leave_out_unread(values: Iterable[ir.Value]) -> None:
     """Results that an operator may leave out and that nobody reads: they would take memory to the end."""
-    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     for value in values:
         node, index = value.producer(), value.index()
-        operator = record(node) if node is not None else None
-        declared = operator.declared.outputs if operator is not None and operator.declared is not None else ()
-        if value.uses() or value.is_graph_output() or index is None or index >= len(declared):
+        if node is None or index is None or value.uses() or value.is_graph_output():
             continue
-        if declared[index].option == optional:
+        known = signature(node.domain, node.op_type, 0)
+        port = known.output(index) if known is not None else None
+        if port is not None and port.optional:
             value.name = ""
 
 

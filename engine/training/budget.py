@@ -15,9 +15,10 @@ from fuseline.engine.memory.planning import (
     parse_budget,
     within,
 )
-from fuseline.engine.memory.sizes import sizes_of
+from fuseline.engine.memory.sizes import sizes_of, told_sizes
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
+from fuseline.engine.shapes.dims import dims_of, names_in
 from fuseline.engine.training import optimizer as names
 from fuseline.engine.training.optimizer import updates
 from fuseline.engine.training.step_runners import keep_outputs
@@ -28,8 +29,9 @@ __all__ = ["Allowance", "step_within"]
 class Allowance:
     """The bytes that a step may take, and the runs that are known to stay within them."""
 
-    def __init__(self, limit: int, largest: Mapping[str, Any]) -> None:
+    def __init__(self, limit: int, largest: Mapping[str, Any], loss: str) -> None:
         self.limit = limit
+        self._loss = loss
         self._largest = {name: tuple(value.shape) for name, value in largest.items()}
         self._known: set[tuple[Any, ...]] = set()
 
@@ -38,7 +40,7 @@ class Allowance:
         run = (*((name, tuple(value.shape)) for name, value in batch.items()), *outputs)
         if run in self._known:
             return
-        taken = 0 if len(outputs) == 1 and self._covers(batch) else peak()
+        taken = 0 if {*outputs} <= {self._loss} and self._covers(batch) else peak()
         if taken > self.limit:
             raise OverBudgetError(
                 f"this run would take {amount(taken)}, "
@@ -66,8 +68,21 @@ def step_within(
     wanted = {model.facts.training.loss, names.APPLIED, *updates(model)}
     kept = tuple(str(v.name) for v in model.graph.outputs if v.name in wanted)
     running = Pipeline.of(keep_outputs(kept)).run(model).model
-    sizes = sizes_of(running, {name: tuple(value.shape) for name, value in largest.items()})
+    shapes = {name: tuple(value.shape) for name, value in largest.items()}
+    _refuse_untold(running, told_sizes(running, shapes))
+    sizes = sizes_of(running, shapes)
     plans = candidates(running, sizes, clipping=clipping)
     chosen, limit = within(plans, budget)
     made = Pipeline.parse(chosen.passes).run(model).model if chosen.passes else model
-    return replace(chosen, model=made), Allowance(limit, largest)
+    return replace(chosen, model=made), Allowance(limit, largest, str(model.facts.training.loss))
+
+
+def _refuse_untold(model: Model, told: Mapping[str, int]) -> None:
+    """A size that `largest` leaves open would count as 1, and the plan be one for hardly anything."""
+    for value in model.graph.inputs:
+        untold = [d for d in dims_of(value) or () if isinstance(d, str) and not {*names_in(d)} <= told.keys()]
+        if untold and not str(value.name).startswith("optimizer."):
+            raise FuselineError(
+                f"`largest` does not tell the size {untold[0]!r} of the input {value.name!r}",
+                hint="give an array of its largest shape too; its contents do not matter",
+            )

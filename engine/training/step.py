@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,6 +99,7 @@ class TrainingStep:
         self._allowance: Allowance | None = None
         if memory_budget is not None:
             clipping = self.settings.max_norm > 0
+            _refuse_unknown(largest or {}, _batch_names(model))
             self.memory_plan, self._allowance = step_within(model, memory_budget, largest, clipping=clipping)
             model = self.memory_plan.model
         self.model = model
@@ -240,12 +241,7 @@ class TrainingStep:
         return self._runners.training([self._loss]).placed
 
     def _check_batch(self, batch: Mapping[str, Any]) -> None:
-        unknown = [name for name in batch if name not in self._known]
-        if unknown:
-            raise ModelError(
-                f"the graph has no input {unknown[0]!r}; it takes {', '.join(sorted(self._known))}",
-                hint="leave it out of the batch",
-            )
+        _refuse_unknown(batch, self._known)
 
     def zero_gradients(self) -> None:
         """Clear what was accumulated."""
@@ -288,6 +284,16 @@ class TrainingStep:
 
 def _batch_names(model: Model) -> set[str]:
     """What a batch may hold: the graph's inputs, and those that the model declares and does not use."""
-    own = (LOSS_GRADIENT, SEED)
+    optimizer = model.facts.training.optimizer
+    own = {LOSS_GRADIENT, SEED, *(n for group in (optimizer.moments if optimizer else ()) for n in group)}
     inputs = {str(v.name) for v in model.graph.inputs} | set(model.facts.interface.inputs)
     return {name for name in inputs if name not in own and not name.startswith("optimizer.")}
+
+
+def _refuse_unknown(batch: Mapping[str, Any], known: Set[str]) -> None:
+    unknown = [name for name in batch if name not in known]
+    if unknown:
+        raise ModelError(
+            f"the graph has no input {unknown[0]!r}; it takes {', '.join(sorted(known))}",
+            hint="leave it out of the batch",
+        )

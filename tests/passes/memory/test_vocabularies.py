@@ -10,6 +10,7 @@ import torch
 
 import fuseline
 from fuseline.engine.memory import Simulation, at_sizes, symbols
+from fuseline.engine.memory.planning import OverBudgetError
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.training.step import TrainingStep
@@ -124,6 +125,7 @@ def test_the_peak_falls_and_scores_can_still_be_asked_for() -> None:
     assert other.memory(batch).peak < 0.7 * one.memory(batch).peak
     scores = [step.run(batch, ["loss", "scores"])["scores"] for step in (one, other)]
     np.testing.assert_array_equal(*scores)
+    assert list(other.run(batch, ["scores"])) == ["scores"], "without the loss too"
 
 
 def test_a_budget_takes_the_loss_in_chunks() -> None:
@@ -134,3 +136,6 @@ def test_a_budget_takes_the_loss_in_chunks() -> None:
     assert step.memory_plan is not None
     assert "loss in chunks" in step.memory_plan.name
     assert step.memory(batches()[0]).peak <= 2_200_000 < whole
+    for outputs in (["scores"], ["loss", "scores"]):
+        with pytest.raises(OverBudgetError, match="this run would take"):
+            step.run(batches()[0], outputs)
