@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import get_args
 
 from fuseline.engine.analysis import Costs
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.memory.arena import held
 from fuseline.engine.memory.options import sizes_text
+from fuseline.engine.memory.recomputation import What
 from fuseline.engine.memory.simulation import Simulation
 from fuseline.engine.memory.sizes import at_sizes
 from fuseline.engine.model import Model
@@ -136,7 +138,7 @@ def _choices(model: Model, at: str, early: bool) -> list[tuple[str, str]]:
         ordered = f"hoist-shapes,{smaller}order-for-memory{options}"
         found.append((name, ordered))
         if model.has(Property.DIFFERENTIATED):
-            again = [("cheap", f"what=cheap,{options[1:-1]}"), ("layers", f"what=layers,{options[1:-1]}")]
+            again = [(what, f"what={what},{options[1:-1]}") for what in get_args(What)]
             found += [
                 (
                     f"recompute {what}" if name == "ordered" else f"{name}, recompute {what}",

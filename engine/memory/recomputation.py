@@ -21,8 +21,9 @@ from fuseline.engine.nodes import is_op, read_by, subgraphs
 from fuseline.engine.operators import Trait, record
 from fuseline.engine.operators.costs import size_in_bytes
 
-__all__ = ["Choice", "choose"]
+__all__ = ["Choice", "What", "choose"]
 
+What = Literal["cheap", "layers", "most"]
 _SOURCE, _SINK = "source", "sink"
 _CHEAP = 16
 """Operations for each byte that a node makes; products and attention over anything wide take more."""
@@ -40,19 +41,22 @@ class Choice:
     repeated: frozenset[str]
 
 
-def choose(model: Model, what: Literal["cheap", "layers"]) -> Choice:
-    """The plan of least memory for a differentiated model at concrete sizes."""
+def choose(model: Model, what: What, every: int = 1) -> Choice:
+    """The plan of least memory for a differentiated model at concrete sizes.
+
+    Of the narrow places one in `every` so many is fixed: fewer keep less, and make more again at once.
+    """
     backward = backward_nodes(model.graph)
     forward = [node for node in model.graph if node not in backward]
     needed = {v for node in backward for v in read_by(node)}
     # Without fixed points, the last layer's values would be made again from the first layer's.
-    boundaries = _narrow_values(forward)
+    boundaries = _narrow_values(forward, every)
     costs = Costs(model)
 
     def again(node: ir.Node) -> bool:
         if not _repeatable(node) or any(v in boundaries or v.is_graph_output() for v in node.outputs):
             return False
-        return what == "layers" or _is_cheap(node, costs)
+        return what != "cheap" or _is_cheap(node, costs)
 
     kept = _cut(forward, needed, again)
     repeated = _behind(needed, kept, {v for node in forward for v in node.outputs})
@@ -117,7 +121,7 @@ def _behind(needed: Iterable[ir.Value], kept: set[ir.Value], made: set[ir.Value]
     return found
 
 
-def _narrow_values(forward: Sequence[ir.Node]) -> set[ir.Value]:
+def _narrow_values(forward: Sequence[ir.Node], every: int) -> set[ir.Value]:
     """The values that cross the narrowest places of the forward half: the boundaries of its layers."""
     position = {node: index for index, node in enumerate(forward)}
     last = {
@@ -132,9 +136,9 @@ def _narrow_values(forward: Sequence[ir.Node]) -> set[ir.Value]:
         alive = {v for v in alive if last[v] > index} | {v for v in node.outputs if last.get(v, -1) > index}
         crossing.append(alive)
     widths = [sum(map(_bytes, values)) for values in crossing]
-    found: set[ir.Value] = set()
+    places: list[set[ir.Value]] = []
     for index, width in enumerate(widths):
         around = widths[max(0, index - _NEIGHBOURHOOD) : index + _NEIGHBOURHOOD + 1]
         if 0 < width == min(around) and width < max(around):
-            found |= crossing[index]
-    return found
+            places.append(crossing[index])
+    return {value for place in places[::every] for value in place}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import onnx_ir as ir
 
 from fuseline.engine.memory.options import sizes_for
-from fuseline.engine.memory.origins import backward_nodes
-from fuseline.engine.memory.recomputation import Choice, choose
+from fuseline.engine.memory.origins import Origin, backward_nodes
+from fuseline.engine.memory.recomputation import Choice, What, choose
 from fuseline.engine.memory.simulation import Simulation
 from fuseline.engine.memory.sizes import at_sizes
 from fuseline.engine.model import Model
@@ -19,13 +17,16 @@ from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["Recompute"]
 
+_EVERY = (1, 2, 4, 8)
+
 
 class Recompute(Pass):
     """forward value … read by the backward half → a copy of its node, right before that reader
 
     What is kept is a minimum cut in bytes. `cheap` repeats whatever is no product, convolution or attention;
-    `layers` keeps only what crosses the boundaries of layers and repeats all that is inside them. Results are
-    the same to the bit: what was dropped is dropped again by the same seed and stream. It pays only where the
+    `layers` keeps only what crosses the narrow places of layers and repeats all that is between them; `most`
+    keeps every second, fourth, … of these places, as long as the peak beside gradients falls. Results are the
+    same to the bit: what was dropped is dropped again by the same seed and stream. It pays only where the
     runtime follows the order of the graph, and is left out where the simulated peak would not fall.
     """
 
@@ -33,21 +34,32 @@ class Recompute(Pass):
     phase = "post-gradient"
     requires = (Property.DIFFERENTIATED,)
     forbids = (Property.ORDERED,)
-    what: Literal["cheap", "layers"] = "cheap"
+    what: What = "cheap"
     sizes: tuple[str, ...] = ()
     """Symbolic dimensions at which to judge, such as batch=8; others count as 32."""
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         concrete = at_sizes(model, sizes_for(model, self.sizes))
-        choice = choose(concrete, self.what)
-        before = Simulation(concrete).peak
-        _repeat(concrete, Rewriter(concrete, self.name), choice)
-        after = Simulation(concrete).peak
+        tried = [self._tried(concrete, every) for every in (_EVERY if self.what == "most" else (1,))]
+        # `release-early` may come: what is kept must not hide among gradients that wait for each other.
+        choice, simulation = min(tried, key=lambda made: _beside_gradients(made[1]))
+        before, after = Simulation(concrete).peak, simulation.peak
         if after >= before:
             rewriter.reject(next(iter(model.graph)), f"the peak would not fall: {before:,} → {after:,} bytes")
             return 0
         _repeat(model, rewriter, choice)
         return rewriter.changes
+
+    def _tried(self, concrete: Model, every: int) -> tuple[Choice, Simulation]:
+        choice = choose(concrete, self.what, every)
+        made = concrete.clone()
+        _repeat(made, Rewriter(made, self.name), choice)
+        return choice, Simulation(made)
+
+
+def _beside_gradients(simulation: Simulation) -> int:
+    rows = zip(simulation.alive, simulation.by_origin(), strict=True)
+    return max((total - row.get(Origin.GRADIENT, 0) for total, row in rows), default=0)
 
 
 def _repeat(model: Model, rewriter: Rewriter, choice: Choice) -> None:

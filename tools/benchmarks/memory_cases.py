@@ -47,6 +47,8 @@ OURS = {
     "early": f"{_SMALLER},{_EARLY}",
     "cheap-early": f"{_SMALLER},recompute{{what=cheap,sizes=AT}},{_EARLY}",
     "layers-early": f"{_SMALLER},recompute{{what=layers,sizes=AT}},{_EARLY}",
+    "most-early": f"{_SMALLER},recompute{{what=most,sizes=AT}},{_EARLY}",
+    "chunked-cheap-early": f"{_CHUNKED},recompute{{what=cheap,sizes=AT}},{_EARLY}",
     "chunked-layers-early": f"{_CHUNKED},recompute{{what=layers,sizes=AT}},{_EARLY}",
 }
 
@@ -57,9 +59,9 @@ DEFAULT, ARENA = "default", "arena"
 RACES = {
     "bert-4x256": [ARENA, DEFAULT, "cheap-early", "layers-early", "sdpa"],
     "vit-4x384": [ARENA, DEFAULT, "cheap-early", "layers-early", "sdpa"],
-    "gpt2-4x256": [ARENA, DEFAULT, "cheap-early", "layers-early", "chunked", "chunked-layers-early", "eager"],
+    "gpt2-4x256": [ARENA, DEFAULT, "chunked", "chunked-cheap-early", "chunked-layers-early", "eager"],
     "t5-4x256": [ARENA, DEFAULT, "chunked", "eager"],
-    "bert-12x768": [ARENA, DEFAULT, "cheap-early", "layers-early", "checkpointing"],
+    "bert-12x768": [ARENA, DEFAULT, "cheap-early", "layers-early", "most-early", "checkpointing"],
 }
 
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fuseline.engine.errors import FuselineError
+from fuseline.engine.errors import FuselineError, ModelError
 from fuseline.engine.memory import Origin, Simulation, at_sizes, symbols
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
@@ -93,7 +93,7 @@ def step_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.mark.native
-@pytest.mark.parametrize("what", ["cheap", "layers"])
+@pytest.mark.parametrize("what", ["cheap", "layers", "most"])
 def test_recomputed_steps_are_the_same_to_the_bit(step_model: Model, what: str) -> None:
     sizes = dict.fromkeys(symbols(step_model), 2048)
     options = "+".join(f"{name}={size}" for name, size in sizes.items())
@@ -127,7 +127,7 @@ def test_dropout_of_every_kind_is_drawn_again(name: str) -> None:
     at = "+".join(f"{symbol}=64" for symbol in symbols(made))
     plans = [
         f"hoist-shapes,order-for-memory{{sizes={at}}},recompute{{what={what},sizes={at}}}{early}"
-        for what in ("cheap", "layers")
+        for what in ("cheap", "layers", "most")
         for early in ("", ",release-early,sparse-embedding-gradient")
     ]
     states = []
@@ -153,7 +153,7 @@ from fuseline.engine.training.step import TrainingStep
 from fuseline.kernels.allocations import counted
 
 rng = np.random.default_rng(0)
-batch = {"x": rng.normal(size=(4096, 16)).astype(np.float32), "labels": rng.integers(0, 16, 4096)}
+batch = {"x": rng.normal(size=(16384, 16)).astype(np.float32), "labels": rng.integers(0, 16, 16384)}
 found = {}
 for path in sys.argv[1:]:
     step = TrainingStep(Model.load(path), threads=1, arena=False)
@@ -169,12 +169,13 @@ print(json.dumps(found))
 @pytest.mark.native
 @pytest.mark.skipif(counter_path() is None, reason="the counter of allocations is not built here")
 def test_predicted_and_counted_peaks_agree(step_model: Model, tmp_path: Path) -> None:
-    at = "+".join(f"{name}=4096" for name in symbols(step_model))
+    at = "+".join(f"{name}=16384" for name in symbols(step_model))
     plans = {
         "plain": "",
         "ordered": f"order-for-memory{{sizes={at}}}",
         "cheap": f"recompute{{what=cheap,sizes={at}}}",
         "layers": f"recompute{{what=layers,sizes={at}}}",
+        "most": f"recompute{{what=most,sizes={at}}}",
         "early": f"recompute{{what=layers,sizes={at}}},release-early",
     }
     paths = []
@@ -250,6 +251,10 @@ def test_a_budget_takes_the_cheapest_plan_that_fits(step_model: Model) -> None:
         FuselineError, match=r"no plan fits into 10\.0 kB; the smallest reachable is [\d.]+ kB"
     ):
         TrainingStep(step_model, threads=1, memory_budget="10kB", largest=largest)
+    with pytest.raises(ModelError, match="the graph has no input 'y'; it takes labels, x"):
+        TrainingStep(step_model, threads=1, memory_budget=0.97, largest={"y": largest["x"]})
+    with pytest.raises(FuselineError, match=r"`largest` does not tell the size '.*' of the input 'x'"):
+        TrainingStep(step_model, threads=1, memory_budget=0.97, largest={})
     larger = {"x": np.zeros((8192, 16), np.float32), "labels": np.zeros(8192, np.int64)}
     with pytest.raises(FuselineError, match=r"this run would take .* and the memory_budget is"):
         tight.run(larger)
