@@ -309,6 +309,17 @@ def test_a_batch_is_taken_as_it_is_or_refused(net: Net) -> None:
     assert step.run({**given, "labels": given["labels"].to(torch.int32)})["loss"].shape == ()
 
 
+def test_a_batch_in_pieces_is_there_until_it_is_read(net: Net) -> None:
+    text = TEXT.replace("float[N,6] x", "float[N,6] x, float[N,6] y, float[N,6] z")
+    text = text.replace("h = Gemm<transB=1>(x,", "s = Mul(y, z)\n  t = Add(x, s)\n  h = Gemm<transB=1>(t,")
+    step = TrainingStep(exported(net, GRADIENTS, text), threads=1)
+    for size in (2, 300):
+        whole = batch(0, size)
+        whole |= {"y": whole["x"] * 2, "z": whole["x"] + 3}
+        pieces = {n: v.repeat_interleave(2, -1)[..., ::2] if n != "labels" else v for n, v in whole.items()}
+        assert step.run(pieces)["loss"] == step.run(whole)["loss"]
+
+
 def test_one_step_serves_many_threads(net: Net) -> None:
     step = TrainingStep(exported(net, GRADIENTS), threads=1)
     batches = [batch(seed, size) for seed, size in enumerate((2, 5, 3, 7, 4, 6))]
