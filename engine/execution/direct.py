@@ -77,7 +77,7 @@ class DirectRunner(Runner):
 
     def _fit(self, name: str, value: Tensor) -> Tensor:
         wanted = self._dtypes.get(name)
-        value = value.detach()
+        value = value.detach().resolve_neg()  # a sign that is yet to be applied is not in the memory
         if wanted == torch.bool and value.dtype == torch.uint8:
             return value.view(torch.bool).contiguous()
         if wanted is not None and value.dtype != wanted:
