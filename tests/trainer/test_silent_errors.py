@@ -552,3 +552,34 @@ def test_answers_are_predicted_without_positions_on_the_graph(folder: Path) -> N
     assert dict(trainer.bridge.counts) == {"predict": 2}
     for wanted, given in zip(*found, strict=True):
         torch.testing.assert_close(torch.tensor(given), torch.tensor(wanted), rtol=1e-4, atol=1e-5)
+
+
+def test_a_sign_that_is_yet_to_be_applied(folder: Path) -> None:
+    def collate(samples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        batch = {key: torch.stack([sample[key] for sample in samples]) for key in samples[0]}
+        return {**batch, "x": torch._neg_view(batch["x"])}
+
+    records = both(seeded(), arguments(folder, max_steps=4), points(), data_collator=collate)
+    assert_same(*records, relative=1e-5, absolute=2e-5)
+
+
+class Hiding(Net):
+    """The first class is no label, and the scores of another are −∞."""
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        logits = self.second(torch.tanh(self.first(x)))
+        found = {"logits": logits.masked_fill(torch.tensor([True, False, False]), -torch.inf)}
+        if labels is None:
+            return found
+        return {"loss": F.cross_entropy(logits, labels, ignore_index=0), **found}
+
+
+@MODES
+def test_rows_without_a_loss_and_scores_without_end(folder: Path, whole_step: bool) -> None:
+    data = points()
+    data.batch["labels"][4:] = 0
+    args = arguments(folder, max_steps=4, per_device_train_batch_size=8)
+    ours = {"whole_step": whole_step, "check": True}
+    stock, mine = both(seeded(kind=Hiding), args, data, ours=ours)
+    assert on_graph(mine)
+    assert_same(stock, mine, relative=1e-5, absolute=2e-5)
