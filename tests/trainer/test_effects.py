@@ -270,8 +270,25 @@ def scaling(kind: type[Any]) -> type[Any]:
     return Scaling
 
 
+def under_another(kind: type[Any]) -> type[Any]:
+    """The same in a comprehension, below a class that looks at none."""
+
+    class Scaling(kind):  # type: ignore[misc]
+        def training_step(self, model: Any, *args: Any, **kwargs: Any) -> Tensor:
+            loss: Tensor = super().training_step(model, *args, **kwargs)
+            [p.grad.mul_(0.1) for p in model.parameters()]
+            return loss
+
+    class Above(Scaling):
+        def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+            loss: Tensor = super().training_step(*args, **kwargs)
+            return loss
+
+    return Above
+
+
 @MODES
-@pytest.mark.parametrize("wrapped", [adversarial, scaling])
+@pytest.mark.parametrize("wrapped", [adversarial, scaling, under_another])
 def test_gradients_are_there_for_whoever_wants_them(
     wrapped: Callable[[type[Any]], type[Any]], folder: Path, whole_step: bool
 ) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Reader", "file_hash", "is_known", "is_versioned", "plain"]
+__all__ = ["Reader", "codes", "file_hash", "is_known", "is_versioned", "plain"]
 
 #: Their versions are part of every key, and so are fuseline's sources.
 _KNOWN = ("builtins", "torch", "transformers", "peft", "accelerate", "numpy", "fuseline")
@@ -188,15 +188,16 @@ def _content(cell: types.CellType) -> Any:
         return "empty"
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of what is defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes(constant)
 
 
 def _global_names(code: types.CodeType) -> Iterator[str]:
-    for part in _codes(code):
+    for part in codes(code):
         for instruction in dis.get_instructions(part):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 yield instruction.argval
@@ -205,7 +206,7 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
 def _code(code: types.CodeType) -> str:
     """What the code does, wherever it stands: line numbers and file names are no part of it."""
     hashed = hashlib.sha256()
-    for part in _codes(code):
+    for part in codes(code):
         constants = [c for c in part.co_consts if not isinstance(c, types.CodeType)]
         names = (part.co_names, part.co_varnames, part.co_freevars, part.co_cellvars, part.co_flags)
         hashed.update(part.co_code)

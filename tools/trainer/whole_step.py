@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from transformers import TrainerCallback
 from fuseline.tools.trainer.arguments import ADAMW
 from fuseline.tools.trainer.bridge import Bridge
 from fuseline.tools.trainer.compiler import Variant
+from fuseline.tools.trainer.identity import codes, is_versioned
 from fuseline.tools.trainer.native import NativeAdamW, NativeStep
 
 __all__ = ["WholeStep", "loss_obstacles", "obstacles"]
@@ -54,10 +56,18 @@ def _watchers(trainer: Any) -> list[str]:
     for callback in trainer.callback_handler.callbacks:
         if any(getattr(type(callback), e) is not getattr(TrainerCallback, e) for e in _AROUND_THE_STEP):
             reasons.append(f"{type(callback).__name__} may look at gradients around the optimizer's step")
-    code = getattr(type(trainer).training_step, "__code__", None)
-    if code is not None and any(name == "grad" or name.startswith("clip_grad") for name in code.co_names):
+    read = [name for kind in type(trainer).__mro__ for name in _read_by_steps(kind)]
+    if any(name == "grad" or name.startswith("clip_grad") for name in read):
         reasons.append("training_step is overridden and reads gradients")
     return reasons
+
+
+def _read_by_steps(kind: type[Any]) -> Iterator[str]:
+    """The attributes that a class's own `training_step` reads, if it is the user's."""
+    code = getattr(vars(kind).get("training_step"), "__code__", None)
+    if code is not None and not is_versioned(kind.__module__):
+        for part in codes(code):
+            yield from part.co_names
 
 
 def loss_obstacles(trainer: Any) -> list[str]:
