@@ -1,4 +1,4 @@
-"""Translations of torch operators to ONNX where torch's own are wrong: in training, or for large numbers."""
+"""Translations of torch operators to ONNX where torch's are wrong: in training, for large numbers, at 0."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from onnxscript import opset18
+from onnxscript.function_libs.torch_lib.ops.linalg import aten_linalg_vector_norm
 
 __all__ = ["training_translations"]
 
@@ -24,6 +25,8 @@ def training_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.logaddexp.default: _log_add,
         torch.ops.aten.logaddexp2.default: _log_add_2,
         torch.ops.aten.logcumsumexp.default: _log_cumulative_sum,
+        torch.ops.aten.linalg_vector_norm.default: _vector_norm,
+        torch.ops.aten.sinc.default: _sinc,
     }
 
 
@@ -104,6 +107,32 @@ def _log_cumulative_sum(x: Any, dim: int) -> Any:
     nothing = op.CastLike(op.Constant(value_float=-math.inf), x)
     sums = op.ReduceLogSumExp(op.Where(op.Cast(lower, to=9), x, nothing), last, keepdims=0)
     return op.Transpose(sums, perm=[there.index(axis) for axis in range(rank)])
+
+
+def _vector_norm(x: Any, ord: float = 2.0, dim: Any = None, keepdim: bool = False, dtype: int = -1) -> Any:
+    """Torch's translation but for powers and roots at 0: they have no gradient there, and norms have 0."""
+    if ord <= 0 or ord in (1.0, 2.0, math.inf):
+        return aten_linalg_vector_norm(x, ord, dim, keepdim, dtype)
+    x = op.Abs(x if dtype == -1 else op.Cast(x, to=dtype))
+    axes = None if dim is None else op.Constant(value_ints=list(dim))
+    sums = op.ReduceSum(_power(x, ord), axes, keepdims=int(keepdim))
+    return _power(sums, 1.0 / ord)
+
+
+def _power(x: Any, exponent: float) -> Any:
+    """A power with no gradient at 0."""
+    nothing = op.CastLike(op.Constant(value_float=0.0), x)
+    at_zero = op.Equal(x, nothing)
+    base = op.Where(at_zero, op.CastLike(op.Constant(value_float=1.0), x), x)
+    return op.Where(at_zero, nothing, op.Pow(base, op.CastLike(op.Constant(value_float=exponent), x)))
+
+
+def _sinc(x: Any) -> Any:
+    """sin(πx)/(πx). Torch's translation divides by 0 at 0 and then looks away, which a gradient does not."""
+    one = op.CastLike(op.Constant(value_float=1.0), x)
+    at_zero = op.Equal(x, op.CastLike(op.Constant(value_float=0.0), x))
+    angle = op.Mul(op.Where(at_zero, one, x), op.CastLike(op.Constant(value_float=math.pi), x))
+    return op.Where(at_zero, one, op.Div(op.Sin(angle), angle))
 
 
 def _softplus(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Losses of scores far from 0, where a formula overflows and torch's operator does not."""
+"""Losses of scores far from 0, and at 0, where a formula overflows or has no gradient and torch's has."""
 
 from __future__ import annotations
 
@@ -31,10 +31,18 @@ LOSSES: dict[str, Loss] = {
     "cumulative": lambda h, y: (torch.logcumsumexp(h, 0) * y).sum() + torch.logcumsumexp(h, 1).sum(),
 }
 
+AT_ZERO: dict[str, Loss] = {
+    "norm of threes": lambda h, y: (torch.linalg.vector_norm(h, ord=3, dim=1) * y[:, 0]).sum(),
+    "norm of halves": lambda h, y: torch.linalg.vector_norm(h, ord=0.5, dim=1, keepdim=True).sum(),
+    "norm of all": lambda h, y: torch.linalg.vector_norm(h) + torch.linalg.vector_norm(h, ord=1.5),
+    "sinc": lambda h, y: (torch.sinc(h) * y).sum(),
+    "powers": lambda h, y: (h**0 * y + h ** torch.arange(3.0)).sum(),
+}
 
-def _assert_like_torch(loss: Loss, scale: float) -> None:
+
+def _assert_like_torch(loss: Loss, scale: float, bias: bool = True) -> None:
     torch.manual_seed(0)
-    module = nn.Linear(4, 3)
+    module = nn.Linear(4, 3, bias=bias)
     example = {"input": torch.randn(6, 4), "y": torch.rand(6, 3)}
     model = fuseline.export(module, example_inputs=example, loss=loss, train=True)
     step = TrainingStep(Pipeline.resolve("training").run(model).model)
@@ -53,6 +61,13 @@ def _assert_like_torch(loss: Loss, scale: float) -> None:
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_as_torch(loss: Loss, scale: float) -> None:
     _assert_like_torch(loss, scale)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+@pytest.mark.parametrize("loss", AT_ZERO.values(), ids=AT_ZERO)
+def test_as_torch_at_zero(loss: Loss, scale: float) -> None:
+    _assert_like_torch(loss, scale, bias=False)
 
 
 class _Scores(nn.Module):

@@ -150,6 +150,23 @@ CASES: dict[str, Case] = {
         lambda x: x**3,
         before="any",
     ),
+    "pow_0": Case(
+        "infer-shapes,resolve-pow",
+        (4,),
+        "e = Constant<value_float = 0.0>()\n y = Pow(x, e)",
+        lambda x: x**0,
+        before="wrong",
+    ),
+    "pow_some_0": Case(
+        "infer-shapes,resolve-pow",
+        (2, 4),
+        "e = Constant<value_floats = [0.0, 1.0, 2.0, 3.0]>()\n y = Pow(x, e)",
+        lambda x: x ** torch.arange(4.0),
+        before="wrong",
+    ),
+    "norm_of_all": Case(
+        "infer-shapes,decompose-reductions", (3, 4), "y = ReduceL2<keepdims=0>(x)", lambda x: x.norm()
+    ),
     "pow_base": Case(
         "infer-shapes,resolve-pow",
         (4,),
