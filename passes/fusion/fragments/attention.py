@@ -71,6 +71,9 @@ def check_attention(
         axis = 2 if name == "k" and layout == HEADS_LAST else 1
         if not isinstance(known[axis], int) or not isinstance(known[3], int):
             return f"number or size of heads is not known: {value.name!r} has the shape {known}"
+    batches = [(dims_of(value) or ())[0] for value in (q, k, v)]
+    if 1 in batches and any(batch != 1 for batch in batches):
+        return f"q, k and v have the batches {', '.join(map(str, batches))}, and no kernel repeats one"
     heads, size = (dims_of(q) or ())[1::2]
     assert isinstance(heads, int)
     assert isinstance(size, int)
