@@ -1,4 +1,4 @@
-"""Removing what a graph no longer needs once its outputs are fewer: nodes, weights and inputs."""
+"""Removing what a graph no longer needs once its outputs are fewer: nodes, weights, inputs and functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fuseline.engine.model import Model
 from fuseline.engine.operators.signatures import signature
 from fuseline.engine.rewriting.rewriter import Rewriter
 
-__all__ = ["keep_only", "leave_out_unread"]
+__all__ = ["keep_only", "leave_out_unread", "remove_uncalled"]
 
 
 def keep_only(model: Model, rewriter: Rewriter, outputs: Iterable[ir.Value]) -> None:
@@ -49,3 +49,19 @@ def _prune(model: Model, rewriter: Rewriter, read_before: set[ir.Value]) -> None
 
 def _read(graph: ir.Graph) -> set[ir.Value]:
     return {v for v in graph.inputs if v.uses() or v.is_graph_output()}
+
+
+def remove_uncalled(model: Model, rewriter: Rewriter) -> None:
+    """Remove the functions that neither the graph nor a function it calls has a call of."""
+    functions = model.ir.functions
+    needed: set[ir.OperatorIdentifier] = set()
+    pending: list[ir.Graph] = [model.graph]
+    while pending:
+        for node in ir.traversal.RecursiveGraphIterator(pending.pop()):
+            identifier = node.op_identifier()
+            if identifier in functions and identifier not in needed:
+                needed.add(identifier)
+                pending.append(functions[identifier].graph)
+    for identifier in [i for i in functions if i not in needed]:
+        if rewriter.permit("::".join(filter(None, identifier)), "function is not called"):
+            del functions[identifier]

@@ -9,6 +9,7 @@ from fuseline.engine.errors import ModelError
 from fuseline.engine.model import Model
 from fuseline.engine.naming import fresh_name
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriting.pruning import remove_uncalled
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["InlineFunctions"]
@@ -19,17 +20,19 @@ class InlineFunctions(Pass):
 
     Fusions and gradients look at operators, not at calls. Names of the inlined nodes are made unique. A
     function of another opset than the model's is refused: its nodes would mean something else there.
+    Functions that nothing calls go too.
     """
 
     name = "inline-functions"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
+        remove_uncalled(model, rewriter)
         calls = [n for n in model.nodes() if n.op_identifier() in model.ir.functions]
         imports = dict(model.graph.opset_imports)
         for identifier in dict.fromkeys(n.op_identifier() for n in calls):
             _check_opsets(model.ir.functions[identifier], imports)
-        if not model.ir.functions or not rewriter.permit("model", f"inline {len(calls)} calls"):
-            return 0
+        if not calls or not rewriter.permit("model", f"inline {len(calls)} calls"):
+            return rewriter.changes
         rewriter.count("calls", len(calls))
         _name_all_results(model)
         model.ir = InlinePass()(model.ir).model

@@ -7,6 +7,7 @@ import onnx_ir as ir
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import subgraphs
 from fuseline.engine.pass_ import Pass
+from fuseline.engine.rewriting.pruning import remove_uncalled
 from fuseline.engine.rewriting.rewriter import Rewriter
 
 __all__ = ["RemoveUnused"]
@@ -23,7 +24,7 @@ class RemoveUnused(Pass):
     name = "remove-unused"
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
-        _remove_functions(model, rewriter)
+        remove_uncalled(model, rewriter)
         roots = [model.graph, *(f.graph for f in model.ir.functions.values())]
         for graph in roots:
             _remove_nodes(graph, rewriter)
@@ -50,18 +51,3 @@ def _remove_initializers(model: Model, graph: ir.Graph, rewriter: Rewriter) -> N
         if rewriter.permit(name, "initializer is not used"):
             del graph.initializers[name]
             model.parameters.lose(name)
-
-
-def _remove_functions(model: Model, rewriter: Rewriter) -> None:
-    functions = model.ir.functions
-    needed: set[ir.OperatorIdentifier] = set()
-    pending: list[ir.Graph] = [model.graph]
-    while pending:
-        for node in ir.traversal.RecursiveGraphIterator(pending.pop()):
-            identifier = node.op_identifier()
-            if identifier in functions and identifier not in needed:
-                needed.add(identifier)
-                pending.append(functions[identifier].graph)
-    for identifier in [i for i in functions if i not in needed]:
-        if rewriter.permit("::".join(filter(None, identifier)), "function is not called"):
-            del functions[identifier]
