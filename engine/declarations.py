@@ -16,20 +16,22 @@ from fuseline.engine.properties import Property
 __all__ = ["check_declaration", "check_name"]
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, place: str | None = None) -> None:
     """Words with hyphens: a name has to stand in a pipeline's text."""
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise FuselineError(f"{name!r} is no name for a pass", hint="write words with hyphens: fuse-clamp")
+        where = f"{place}: " if place else ""
+        hint = "write words with hyphens: fuse-clamp"
+        raise FuselineError(f"{where}{name!r} is no name for a pass", hint=hint)
 
 
 def check_declaration(pass_: type[Pass], provider: str) -> None:
     """Refuse a pass whose name, docstring, phase, properties, options or methods cannot be right."""
     if not pass_.name:
         raise FuselineError(f"{provider} has no name", hint="set the class attribute `name`")
-    check_name(pass_.name)
+    place = written_at(pass_) or provider
+    check_name(pass_.name, place)
     wrong = next((fault for check in _CHECKS if (fault := check(pass_)) is not None), None)
     if wrong is not None:
-        place = written_at(pass_) or provider
         raise FuselineError(f"pass {pass_.name!r} from {place} {wrong[0]}", hint=wrong[1])
 
 

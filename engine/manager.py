@@ -7,15 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fuseline.engine.analysis.analyses import Analyses
-from fuseline.engine.authoring import raised_at
+from fuseline.engine.authoring import raised_at, written_at
 from fuseline.engine.collector import collector_paused
-from fuseline.engine.errors import FuselineError, GateFailed, PassError, PipelineError, did_you_mean
+from fuseline.engine.errors import (
+    FuselineError,
+    GateFailed,
+    ModelError,
+    PassError,
+    PipelineError,
+    did_you_mean,
+)
 from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline, Repeat, Stage
 from fuseline.engine.plurals import counted
 from fuseline.engine.rewriting.rewriter import Rejection, Rewrite, Rewriter
+from fuseline.engine.validation import check_wiring
 
 __all__ = ["PassManager", "PassRecord", "Result", "Step"]
 
@@ -206,9 +214,10 @@ class PassManager:
                 f"{type(error).__name__}: {error}"
             ) from error
         if not isinstance(record.changes, int):
-            raise PassError(
-                f"pass {step.name!r} returned {record.changes!r}, not how much it changed",
-                hint="end it with `return rewriter.changes`",
+            raise _fault(
+                step,
+                f"returned {record.changes!r}, not how much it changed",
+                "end it with `return rewriter.changes`",
             )
         record.seconds = time.perf_counter() - started
         record.statistics = dict(rewriter.statistics)
@@ -224,16 +233,33 @@ class PassManager:
             self._analyses.forget(record.step.pass_.preserves)
         self._fingerprint = fingerprint
         if really and not record.changes:
-            raise PassError(f"pass {record.name!r} changed the graph but reported no change")
+            raise _fault(record.step, "changed the graph but reported no change")
         if record.changes and not really:
-            raise PassError(
-                f"pass {record.name!r} reported {counted(record.changes, 'change')} but changed nothing"
-            )
+            raise _fault(record.step, f"reported {counted(record.changes, 'change')} but changed nothing")
+        if really and not _is_ours(record.step.pass_):
+            try:
+                check_wiring(self._model)
+            except ModelError as error:
+                raise _fault(
+                    record.step, f"left a graph that cannot run: {error.message}", error.hint
+                ) from error
         return really
 
     def _tell(self, event: Callable[[Observer], None]) -> None:
         for observer in self.observers:
             event(observer)
+
+
+def _fault(step: Step, message: str, hint: str | None = None) -> PassError:
+    error = PassError(f"pass {step.name!r} {message}", hint=hint)
+    place = written_at(type(step.pass_))
+    error.add_note(f"in pass {step.index} {step.name!r}{f', at {place}' if place else ''}")
+    return error
+
+
+def _is_ours(pass_: Pass) -> bool:
+    """Whether the pass is of the library itself, whose tests spare every run what others are asked."""
+    return type(pass_).__module__.startswith("fuseline.")
 
 
 def _count(model: Model) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fuseline.engine.authoring import raised_at
+from fuseline.engine.authoring import raised_at, written_at
 from fuseline.engine.declarations import check_declaration
 from fuseline.engine.errors import FuselineError, PipelineError, did_you_mean
 from fuseline.engine.operators import Operator, records
@@ -86,13 +86,15 @@ class Registry:
         for pass_ in found:
             if pass_.counterpart is not None and pass_.counterpart not in self:
                 raise FuselineError(
-                    f"plugin {path}: {pass_.name!r} has the counterpart {pass_.counterpart!r}, no pass",
+                    f"plugin {path}: {pass_.name!r} from {written_at(pass_)} has the counterpart "
+                    f"{pass_.counterpart!r}, no pass",
                     hint=did_you_mean(pass_.counterpart, self._passes),
                 )
         if not found and not self._operators[path.resolve()] and len(Step.known()) == kinds:
-            unnamed = next((c.__qualname__ for c in _passes_of(module)), None)
+            unnamed = next(iter(_passes_of(module)), None)
+            detail = f": {unnamed.__qualname__} at {written_at(unnamed)} has no name" if unnamed else ""
             raise FuselineError(
-                f"plugin {path} defines no pass" + (f": {unnamed} has no name" if unnamed else ""),
+                f"plugin {path} defines no pass{detail}",
                 hint="set the class attribute `name`"
                 if unnamed
                 else "subclass fuseline.Pass or fuseline.Fusion, or register an operator",

@@ -14,7 +14,7 @@ from fuseline.engine.nodes import is_standard, read_by, root_of
 if TYPE_CHECKING:
     from fuseline.engine.model import Model
 
-__all__ = ["check_finished", "validate"]
+__all__ = ["check_finished", "check_wiring", "validate"]
 
 
 def validate(model: Model, *, source: str = "the model") -> None:
@@ -31,10 +31,8 @@ def check_finished(model: Model) -> None:
     from fuseline.engine.rewriting.checks import check_node
     from fuseline.engine.rewriting.rewriter import PASS_KEY
 
-    _check_values(model, "the model")
+    check_wiring(model)
     for graph in model.graphs():
-        if not _is_sorted(graph):
-            raise ModelError(f"the nodes of {graph.name!r} are not in an order in which they can run")
         imports = root_of(model, graph).opset_imports
         for node in graph:
             maker = node.metadata_props.get(PASS_KEY)
@@ -52,6 +50,14 @@ def check_finished(model: Model) -> None:
                     f"{node.name!r}, made by {maker!r}: {error.message}", hint=error.hint
                 ) from error
     check_nodes(model, "the model")
+
+
+def check_wiring(model: Model) -> None:
+    """Raise a ModelError where a node reads what nothing gives it, or what is made only behind it."""
+    _check_values(model, "the model")
+    for graph in model.graphs():
+        if not _is_sorted(graph):
+            raise ModelError(f"the nodes of {graph.name!r} are not in an order in which they can run")
 
 
 def _check_values(model: Model, source: str) -> None:

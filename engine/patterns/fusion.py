@@ -216,8 +216,10 @@ class _Sweep:
             return
         self.patience -= 1
         if self.patience < 0:
+            place = defined_at(self.fusion.replace)
             raise PassError(
-                f"{self.fusion.name!r} goes on replacing what it made itself, last at {match.root.name!r}",
+                f"{self.fusion.name!r}, replace at {place}: "
+                f"it goes on replacing what it made itself, last at {match.root.name!r}",
                 hint="its replacement fits its own pattern: let check refuse what already has that form",
             )
 

@@ -13,6 +13,7 @@ from fuseline.engine.errors import FuselineError, GateFailed, PassError, Pipelin
 from fuseline.engine.manager import PassRecord
 from fuseline.engine.model import Model
 from fuseline.engine.observer import Observer
+from fuseline.engine.observers.verify import Verify
 from fuseline.engine.pass_ import Pass
 from fuseline.engine.pipeline import Pipeline, Repeat
 from fuseline.engine.properties import Property
@@ -148,6 +149,23 @@ def test_claims_are_checked() -> None:
         Pipeline.of(Liar()).run(model)
     with pytest.raises(PassError, match="changed the graph but reported no change"):
         Pipeline.of(Liar(claim=0, really=True)).run(model)
+
+
+def test_a_graph_that_cannot_run_is_the_fault_of_its_pass() -> None:
+    class LastFirst(Pass):
+        """a → b → c becomes b → c → a"""
+
+        name = "test-last-first"
+
+        def run(self, model: Model, rewriter: Rewriter) -> int:
+            first = next(iter(model.graph))
+            model.graph.remove(first)
+            model.graph.append(first)
+            return 1
+
+    with pytest.raises(PassError, match="left a graph that cannot run: the nodes of 'g' are") as found:
+        Pipeline.of(LastFirst()).run(Model.from_text(TEXT), [Verify("outputs")])
+    assert "test_pipeline.py:" in found.value.__notes__[0]
 
 
 def test_limits_withhold_rewrites() -> None:
