@@ -77,6 +77,9 @@ def check_attention(
     heads, size = (dims_of(q) or ())[1::2]
     assert isinstance(heads, int)
     assert isinstance(size, int)
+    widened = _check_width(context, (batches[0], heads, (dims_of(q) or ())[2]))
+    if widened is not None:
+        return widened
     if total_scale(context) is None:
         return "the scale is not a constant"
     lowest = context.match.captures.get("lowest")
@@ -89,6 +92,18 @@ def check_attention(
         return f"{k.name!r} is flattened in an unknown way"
     if form == 0:
         return _check_merge(context, heads * size)
+    return None
+
+
+def _check_width(context: Context, rows: Dims) -> str | None:
+    """What is added to the scores or chooses among them must not make more rows of them: results would
+    have them too."""
+    for name in ("mask", "bias", "keep", "drop", "visible"):
+        value: ir.Value | None = context.match.captures.get(name)
+        shape = dims_of(value) or ()
+        found = (1,) * (4 - len(shape)) + tuple(shape)
+        if value is not None and any(own == 1 != other for own, other in zip(rows, found, strict=False)):
+            return f"{value.name!r} has the shape {shape}, more than the scores' {rows} of each column"
     return None
 
 

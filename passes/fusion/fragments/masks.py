@@ -143,10 +143,13 @@ def _integer_mask(op: Builder, choice: _Choice, scores: Scores) -> ir.Value:
         value = op.Not(value)
     if full == (scores.batch, 1, 1, scores.keys):
         flat = op.Squeeze(value, [1, 2]) if len(shape) == 4 else value
+        # The kernel takes a vector for lengths, and three dimensions for a mask of each query.
+        flat = flat if len(shape) in (2, 4) else op.Reshape(flat, [1, -1])
         return op.Cast(flat, to=ir.DataType.INT32)
     wanted = (scores.batch, scores.queries, scores.keys)
-    three = op.Squeeze(value, [len(shape) - 3]) if len(shape) >= 3 and shape[-3] == 1 else value
-    three = _expanded(op, three, [(full[0], *full[2:])], wanted, scores)
+    heads = len(shape) >= 3 and shape[-3] == 1
+    three = op.Squeeze(value, [len(shape) - 3]) if heads else value
+    three = _expanded(op, three, len(shape) - heads, [(full[0], *full[2:])], wanted, scores)
     return op.Cast(three, to=ir.DataType.INT32)
 
 
@@ -157,15 +160,19 @@ def _full_bias(op: Builder, added: list[ir.Value], scores: Scores) -> ir.Value:
         total = op.Add(total, value)
     shapes = [dims_of(value) or () for value in added]
     wanted = (scores.batch, scores.heads, scores.queries, scores.keys)
-    return _expanded(op, total, [(1,) * (4 - len(s)) + tuple(s) for s in shapes], wanted, scores)
+    rank = max(map(len, shapes))
+    return _expanded(op, total, rank, [(1,) * (4 - len(s)) + tuple(s) for s in shapes], wanted, scores)
 
 
-def _expanded(op: Builder, value: ir.Value, shapes: list[Shape], wanted: Shape, scores: Scores) -> ir.Value:
-    """The value, which has the sizes of all `shapes` broadcast, with the sizes `wanted`."""
+def _expanded(
+    op: Builder, value: ir.Value, rank: int, shapes: list[Shape], wanted: Shape, scores: Scores
+) -> ir.Value:
+    """The value, which has the sizes of all `shapes` broadcast, with the sizes `wanted`: all dimensions,
+    though the first ones be 1."""
     missing = [
         1 if size is not None and any(shape[axis] == size for shape in shapes) else size
         for axis, size in enumerate(wanted)
     ]
-    if all(size == 1 for size in missing):
+    if rank == len(wanted) and all(size == 1 for size in missing):
         return value
     return op.Expand(value, shape_vector(op, missing, scores.likes))
