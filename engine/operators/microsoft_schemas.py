@@ -41,7 +41,7 @@ input_skip_bias_sum?) {epsilon=float}
 EmbedLayerNormalization(input_ids: int32, segment_ids?: int32, word_embedding, position_embedding, \
 segment_embedding?, gamma, beta, mask?: int32, position_ids?: int32) -> (output, mask_index?: int32, \
 embedding_sum?) {epsilon=float, mask_index_type=int}
-BatchNormInternal(X, scale, B, input_mean, input_var) -> (Y, running_mean?, running_var?, saved_mean?, \
+BatchNormInternal(X, scale, B, input_mean, input_var) -> (Y, running_mean, running_var, saved_mean?, \
 saved_inv_std?) {epsilon=1e-5, momentum=0.9, training_mode=0}
 """
 _STANDARD_LINES = """

@@ -583,3 +583,13 @@ def test_rows_without_a_loss_and_scores_without_end(folder: Path, whole_step: bo
     stock, mine = both(seeded(kind=Hiding), args, data, ours=ours)
     assert on_graph(mine)
     assert_same(stock, mine, relative=1e-5, absolute=2e-5)
+
+
+@MODES
+def test_a_norm_whose_statistics_stay(folder: Path, whole_step: bool) -> None:
+    model = seeded(lambda net, hidden: net.norm(hidden))
+    model.norm = nn.BatchNorm1d(6, momentum=0.0)
+    model.first.bias = None  # the norm takes it off again, so that its gradient is rounding
+    ours = {"whole_step": whole_step, "check": True}
+    stock, mine = both(model, arguments(folder, max_steps=4), points(), ours=ours)
+    assert_same(stock, mine, relative=1e-5, absolute=2e-5)
