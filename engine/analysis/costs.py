@@ -19,7 +19,8 @@ __all__ = ["Costs", "NodeCost"]
 
 @dataclass(frozen=True)
 class NodeCost:
-    """Operations, bytes read and written, bytes of scratch memory of the node and of its tasks.
+    """Operations, bytes read and written, bytes of scratch memory: of the node and of its tasks, which are
+    kept between runs, and those that it takes and gives back.
 
     None where nothing is known.
     """
@@ -28,10 +29,11 @@ class NodeCost:
     traffic: Dim
     workspace: Dim
     task_workspace: Dim = 0
+    passing: Dim = 0
 
     def at(self, sizes: Mapping[str, int]) -> NodeCost:
         """The same with numbers for symbolic sizes."""
-        known = (self.operations, self.traffic, self.workspace, self.task_workspace)
+        known = (self.operations, self.traffic, self.workspace, self.task_workspace, self.passing)
         return NodeCost(*(evaluate(dim, sizes) for dim in known))
 
 
@@ -48,4 +50,4 @@ def _cost(node: ir.Node, values: ShapeValues) -> NodeCost:
     if operator is None or operator.cost is None:
         return NodeCost(None, traffic(node), None)
     found = operator.cost(Site(node, values))
-    return NodeCost(found.operations, traffic(node), found.workspace, found.task_workspace)
+    return NodeCost(found.operations, traffic(node), found.workspace, found.task_workspace, found.passing)

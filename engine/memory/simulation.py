@@ -2,8 +2,9 @@
 
 The rules are those of ONNX Runtime with its own planning of reuse switched off: memory is taken when a node
 runs and given back after the last reader; a view takes none, and an operator that may work in place takes
-over an operand of the same size that ends with it; what nobody reads stays to the end. The scratch memory of
-native operators grows to what the most demanding one asks for in the first run, and is kept.
+over an operand of the same size that ends with it; what nobody reads stays to the end. What an operator of
+the runtime takes besides is there while it runs. The scratch memory of native operators grows to what the
+most demanding one asks for in the first run, and is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from fuseline.engine.analysis import Costs, Liveness, Reads
+from fuseline.engine.analysis.costs import NodeCost
 from fuseline.engine.memory.origins import Halves, Origin, held_by_caller
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import subgraphs
@@ -75,7 +77,7 @@ class Simulation:
         self._spans: list[tuple[int, _Buffer]] = []
         total = 0
         for position, node in enumerate(self._liveness.order):
-            total += self._take(position, node)
+            total += self._take(position, node) + self._pass(position, costs.get(node), node)
             self._note_inner(node)
             self.alive.append(total + self.workspace)
             ending = {id(b): b for b in self._ending.pop(position, ()) if b.last == position}
@@ -146,9 +148,9 @@ class Simulation:
         for value, buffer in self._owner.items():
             sharing[id(buffer)].append(value)
         return {
-            id(buffer): halves.origin(
-                sharing[id(buffer)], [r for value in sharing[id(buffer)] for r in readers.get(value, ())]
-            )
+            id(buffer): halves.origin(values, [r for value in values for r in readers.get(value, ())])
+            if (values := sharing.get(id(buffer)))
+            else Origin.WORKSPACE
             for _, buffer in self._spans
         }
 
@@ -171,6 +173,15 @@ class Simulation:
             self._owner[value] = shared
             self._ending[shared.last].append(shared)
         return taken
+
+    def _pass(self, position: int, cost: NodeCost | None, node: ir.Node) -> int:
+        """What a node takes and gives back while it runs."""
+        if cost is None or not isinstance(cost.passing, int) or not cost.passing:
+            return 0
+        buffer = _Buffer(node.outputs[0], cost.passing, position)
+        self._spans.append((position, buffer))
+        self._ending[position].append(buffer)
+        return buffer.bytes
 
     def _shared(self, position: int, node: ir.Node, value: ir.Value) -> _Buffer | None:
         """The memory that a result is put into: its operand's if it is a view, or a dying operand's."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from fuseline.engine.shapes.dims import Dim, add, dims_of, divide, multiply, product
+from fuseline.engine.shapes.dims import Dim, Dims, add, dims_of, divide, multiply, product
+from fuseline.engine.shapes.rules import broadcast
 from fuseline.engine.shapes.site import Site
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "per_input_element",
     "size_in_bytes",
     "traffic",
+    "where",
 ]
 
 
@@ -31,12 +33,14 @@ __all__ = [
 class Cost:
     """Arithmetic operations, and bytes of scratch memory beside inputs and outputs.
 
-    What the tasks hold that a node starts is kept apart from what it holds itself, and adds to it.
+    What the tasks hold that a node starts is kept apart from what it holds itself, and adds to it. Both
+    are kept between runs; `passing` is taken when the node runs, and given back when it has run.
     """
 
     operations: Dim
     workspace: Dim = 0
     task_workspace: Dim = 0
+    passing: Dim = 0
 
 
 def traffic(node: ir.Node) -> Dim:
@@ -50,10 +54,13 @@ def traffic(node: ir.Node) -> Dim:
 
 def size_in_bytes(value: ir.Value) -> Dim:
     """None where shape or type are not known, and of strings, which have any length."""
-    dims = dims_of(value)
-    if dims is None or value.dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING):
+    return _bytes(value.dtype, dims_of(value))
+
+
+def _bytes(dtype: ir.DataType | None, dims: Dims | None) -> Dim:
+    if dims is None or dtype is None or dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         return None
-    bits = multiply(product(dims), value.dtype.bitwidth)
+    bits = multiply(product(dims), dtype.bitwidth)
     return -(-bits // 8) if isinstance(bits, int) else divide(bits, 8)
 
 
@@ -95,6 +102,14 @@ def convolution(site: Site) -> Cost:
     weight = site.dims(1)
     each = product(weight[1:]) if weight else None
     return Cost(multiply(multiply(2, each), count(site.node.outputs[0])))
+
+
+def where(site: Site) -> Cost:
+    """ONNX Runtime's kernel selects what it takes of either operand apart, and then merges both."""
+    made, condition = site.node.outputs[0], site.dims(0)
+    chosen = [broadcast([condition, site.dims(index)]) for index in (1, 2)]
+    sizes = [_bytes(made.dtype, dims) for dims in chosen]
+    return Cost(count(made), passing=add(*sizes))
 
 
 def count(value: ir.Value | None) -> Dim:

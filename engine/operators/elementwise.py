@@ -95,7 +95,7 @@ _ARITHMETIC = (
     _binary("Sum", _GROUPED, Prepared()),
     _binary("Mean", _EACH, Prepared()),
     _binary("PRelu", gradient=Prepared()),
-    _each("Where", shape=rules.where, indices=frozenset([0]), gradient=BUILT_IN,
+    _each("Where", shape=rules.where, indices=frozenset([0]), gradient=BUILT_IN, cost=costs.where,
           evaluate=by_numpy.where, content=content.where),
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from fuseline.engine.training import optimizer as names
 from fuseline.engine.training.optimizer import updates
 from fuseline.engine.training.step_runners import keep_outputs
 
-__all__ = ["Allowance", "step_within"]
+__all__ = ["Allowance", "checked_largest", "step_within"]
 
 
 class Allowance:
@@ -58,12 +58,22 @@ class Allowance:
         )
 
 
-def step_within(
-    model: Model, budget: str | float, largest: Mapping[str, Any] | None, *, clipping: bool
-) -> tuple[MemoryPlan, Allowance]:
-    """The cheapest plan, judged by the step that runs: without outputs that nobody asked for."""
+def checked_largest(largest: object) -> Mapping[str, Any]:
+    """What is given as the largest batch, if it can be one."""
     if largest is None:
         raise FuselineError("a memory_budget needs `largest`: a batch of the largest shapes")
+    if not isinstance(largest, Mapping) or not all(hasattr(array, "shape") for array in largest.values()):
+        raise FuselineError(
+            "`largest` is no batch: it is a dictionary of arrays by the names of inputs",
+            hint="their contents do not matter: np.empty arrays of the largest shapes will do",
+        )
+    return largest
+
+
+def step_within(
+    model: Model, budget: str | float, largest: Mapping[str, Any], *, clipping: bool
+) -> tuple[MemoryPlan, Allowance]:
+    """The cheapest plan, judged by the step that runs: without outputs that nobody asked for."""
     parse_budget(budget, 1)  # what is no amount of memory is said at once
     wanted = {model.facts.training.loss, names.APPLIED, *updates(model)}
     kept = tuple(str(v.name) for v in model.graph.outputs if v.name in wanted)

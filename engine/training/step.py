@@ -20,7 +20,7 @@ from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
 from fuseline.engine.properties import Property
 from fuseline.engine.training import optimizer as names
-from fuseline.engine.training.budget import Allowance, step_within
+from fuseline.engine.training.budget import Allowance, checked_largest, step_within
 from fuseline.engine.training.dropout import SEED
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 from fuseline.engine.training.portability import check_portable
@@ -99,8 +99,9 @@ class TrainingStep:
         self._allowance: Allowance | None = None
         if memory_budget is not None:
             clipping = self.settings.max_norm > 0
-            _refuse_unknown(largest or {}, _batch_names(model))
-            self.memory_plan, self._allowance = step_within(model, memory_budget, largest, clipping=clipping)
+            sized = checked_largest(largest)
+            _refuse_unknown(sized, _batch_names(model))
+            self.memory_plan, self._allowance = step_within(model, memory_budget, sized, clipping=clipping)
             model = self.memory_plan.model
         self.model = model
         self._clips = any(v.name == names.MAX_NORM for v in model.graph.inputs)

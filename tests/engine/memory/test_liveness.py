@@ -19,7 +19,7 @@ from fuseline.kernels.allocations import counter_path, preloaded
 GRAPHS = 40
 SIDE = 512
 VALUE = SIDE * SIDE * 4
-_TWO = ("Add", "Mul", "Sub", "MatMul", "Max")
+_TWO = ("Add", "Mul", "Sub", "MatMul", "Max", "Where")
 _ONE = ("Relu", "Tanh", "Sigmoid", "Neg", "Exp", "Transpose", "Softmax", "Identity", "Reshape")
 
 _RUN = """
@@ -58,7 +58,11 @@ def random_graph(seed: int) -> Model:
         recent = values[-3:] if rng.random() < 0.7 else values
         made, one, other = f"v{index}", rng.choice(recent), rng.choice(values)
         if rng.random() < 0.5:
-            lines.append(f"{made} = {rng.choice(_TWO)}({one}, {other})")
+            name = rng.choice(_TWO)
+            if name == "Where":
+                lines.append(f"c{index} = Greater({one}, {other}) {made} = Where(c{index}, {one}, {other})")
+            else:
+                lines.append(f"{made} = {name}({one}, {other})")
         else:
             name = rng.choice(_ONE)
             lines.append(f"{made} = {name}({one}, same)" if name == "Reshape" else f"{made} = {name}({one})")

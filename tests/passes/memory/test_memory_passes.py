@@ -63,6 +63,16 @@ def test_views_and_work_in_place_take_no_memory() -> None:
     assert found.unknown == []
 
 
+def test_a_choice_takes_what_it_selects_while_it_runs() -> None:
+    made = model(
+        "g (float[N,4] x) => (float[N,4] y) <float zero = {0.0}> "
+        "{ c = Greater(x, zero) r = Where(c, x, zero) y = Neg(r) }"
+    )
+    found = Simulation(at_sizes(made, {"N": 10}))
+    assert found.alive == [40, 40 + 3 * 160, 2 * 160]
+    assert found.by_origin()[1] == {Origin.WORKSPACE: 2 * 160, Origin.TEMPORARY: 200}
+
+
 def test_an_unknown_dimension_is_refused_by_name() -> None:
     with pytest.raises(Exception, match="no input has a dimension 'btch'"):
         at_sizes(model("g (float[batch,4] x) => (float[batch,4] y) { y = Relu(x) }"), {"btch": 3})
@@ -253,6 +263,9 @@ def test_a_budget_takes_the_cheapest_plan_that_fits(step_model: Model) -> None:
         TrainingStep(step_model, threads=1, memory_budget="10kB", largest=largest)
     with pytest.raises(ModelError, match="the graph has no input 'y'; it takes labels, x"):
         TrainingStep(step_model, threads=1, memory_budget=0.97, largest={"y": largest["x"]})
+    for odd in ([largest], [], {"x": (4096, 16), "labels": (4096,)}):
+        with pytest.raises(FuselineError, match=r"`largest` is no batch: it is a dictionary of arrays by"):
+            TrainingStep(step_model, threads=1, memory_budget=0.97, largest=odd)  # type: ignore[arg-type]
     with pytest.raises(FuselineError, match=r"`largest` does not tell the size '.*' of the input 'x'"):
         TrainingStep(step_model, threads=1, memory_budget=0.97, largest={})
     larger = {"x": np.zeros((8192, 16), np.float32), "labels": np.zeros(8192, np.int64)}
