@@ -82,12 +82,13 @@ class Block:
         """Around a run on these shapes, in its thread."""
         known = self._places.get(shapes)
         given = known or self._fading or _NOTHING
+        recording = known is None and self._lost <= _ATTEMPTS
         begun = self._library.fuseline_block_begin(
             ctypes.c_int64(len(given.bytes)),
             _pointer(given.bytes),
             _pointer(given.offsets),
             ctypes.c_int64(given.size),
-            ctypes.c_int(known is None),
+            ctypes.c_int(recording),
         )
         finished = False
         try:
@@ -99,19 +100,19 @@ class Block:
                 ctypes.byref(placed), ctypes.byref(overflowed), ctypes.byref(recorded)
             )
             self.placed, self.size = placed.value, known.size if known and begun else 0
-            if known is None:
+            if recording:
                 self._learn(shapes, recorded.value, room=bool(begun) and not overflowed.value, whole=finished)
-            elif overflowed.value:
+            elif known is not None and overflowed.value:
                 del self._places[shapes]
                 self._lost += 1
-            else:
+            elif known is not None:
                 self._places.move_to_end(shapes)
 
     def _learn(self, shapes: Hashable, count: int, *, room: bool, whole: bool) -> None:
         """Find places for a recorded run, where there was not room enough for what it took."""
         bytes_, first, last = (np.zeros(count, np.int64) for _ in range(3))
         self._library.fuseline_block_pieces(_pointer(bytes_), _pointer(first), _pointer(last))
-        if not whole or (room and self._fading is not None) or self._lost > _ATTEMPTS:
+        if not whole or (room and self._fading is not None):
             return
         self._fading = _Places(bytes_, np.where(last == _OUTSIDE, _OUTSIDE, _ANYWHERE), 0)
         self._places[shapes] = _places(bytes_, first, last)

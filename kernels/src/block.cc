@@ -1,7 +1,8 @@
 // One block of memory for the values of a run, each at a place found beforehand.
 //
 // A run on new shapes is recorded: what is taken and given back, in which order; what finds room in the block lies there
-// already. From that the caller finds a place for every value, and hands the places over with the next run on such
+// already. Where much more is needed than there is, the block gives back what is free in it, so that it does not come on
+// top of what lies outside. From that the caller finds a place for every value, and hands the places over with the next run on such
 // shapes. What a run does besides goes where there is room, or outside: it is never wrong, only larger.
 //
 // Stock ONNX Runtime takes our allocator; of the training build, whose environment is not within reach, the calls of
@@ -31,6 +32,7 @@ namespace {
 constexpr size_t kPage = 4096, kLine = 64;
 constexpr size_t kMapped = 1 << 16;  // pieces from here on go back to the system at once, however the heap is cut up
 constexpr int64_t kOutside = -1, kAnywhere = -2;
+constexpr int64_t kMuchOf = 8;  // an eighth of the block beside it is not worth the page faults of giving it back
 
 struct Piece {
   int64_t bytes, first, last;  // taken and given back at these moments; last is -1 for what outlives the run
@@ -38,9 +40,10 @@ struct Piece {
 
 struct Run {
   bool recording = false, placing = false;
+  bool full = false;  // the block has far too little room: what comes lies outside
   std::vector<int64_t> bytes, offsets;
   size_t next = 0;
-  int64_t placed = 0, overflowed = 0, moment = 0;
+  int64_t placed = 0, overflowed = 0, moment = 0, beyond = 0;  // bytes outside the block now
   std::vector<Piece> pieces;
   std::unordered_map<void*, size_t> alive;
 };
@@ -56,6 +59,7 @@ GiveBack g_give_back = std::free;
 struct Shared {
   std::mutex lock;
   bool taken = false;                          // by the run of some thread
+  bool emptying = false;                       // what is free in it goes back to the system
   std::map<char*, size_t> placed;              // what lies in the block now
   std::unordered_map<void*, size_t> mapped;    // what was asked of the system directly
   std::atomic<char*> begin{nullptr}, end{nullptr};
@@ -101,6 +105,11 @@ void* outside(size_t bytes, bool give_back) {
   return found;
 }
 
+bool in_block(const void* memory) {
+  const auto* place = static_cast<const char*>(memory);
+  return place >= shared().begin && place < shared().end;
+}
+
 // So many bytes at this offset of the block; nullptr where something lies there.
 void* place_at(int64_t offset, size_t bytes) {
   Shared& block = shared();
@@ -135,13 +144,33 @@ void* place_anywhere(size_t bytes) {
   return found;
 }
 
+// Give the pages between two addresses of the block back to the system, where they come back as zeros when asked for.
+void forget(char* from, char* until) {
+  char* first = from + (kPage - reinterpret_cast<uintptr_t>(from) % kPage) % kPage;
+  char* last = until - reinterpret_cast<uintptr_t>(until) % kPage;
+  if (first < last) madvise(first, static_cast<size_t>(last - first), MADV_DONTNEED);
+}
+
+// Give back what is free in the block, now and until the run ends.
+void empty() {
+  Shared& block = shared();
+  const std::lock_guard<std::mutex> lock(block.lock);
+  block.emptying = true;
+  char* free_from = block.begin;
+  for (const auto& [begin, taken] : block.placed) {
+    forget(free_from, begin);
+    free_from = begin + taken;
+  }
+  forget(free_from, block.end);
+}
+
 void* take(Run& run, size_t bytes) {
   const size_t index = run.next++;
   const int64_t offset = index < run.offsets.size() ? run.offsets[index] : kOutside;
   void* found = nullptr;
   if (run.placing && offset != kOutside) {
     if (offset >= 0 && static_cast<int64_t>(bytes) <= run.bytes[index]) found = place_at(offset, bytes);
-    if (found == nullptr) found = place_anywhere(bytes);
+    if (found == nullptr && !run.full) found = place_anywhere(bytes);
     ++(found != nullptr ? run.placed : run.overflowed);
   }
   // Whether a piece outlives a run is not known in the first one.
@@ -150,6 +179,11 @@ void* take(Run& run, size_t bytes) {
   if (found != nullptr && run.recording) {
     run.alive[found] = run.pieces.size();
     run.pieces.push_back({static_cast<int64_t>(bytes), run.moment++, kOutside});
+    if (!in_block(found)) run.beyond += static_cast<int64_t>(bytes);
+    if (run.placing && !run.full && run.beyond > (shared().end - shared().begin) / kMuchOf) {
+      run.full = true;
+      empty();
+    }
   }
   return found;
 }
@@ -160,15 +194,19 @@ void give_back(void* memory) {
   if (t_run != nullptr && t_run->recording) {
     const auto found = t_run->alive.find(memory);
     if (found != t_run->alive.end()) {
-      t_run->pieces[found->second].last = t_run->moment++;
+      Piece& piece = t_run->pieces[found->second];
+      piece.last = t_run->moment++;
       t_run->alive.erase(found);
+      if (!in_block(memory)) t_run->beyond -= piece.bytes;
     }
   }
   Shared& block = shared();
-  auto* place = static_cast<char*>(memory);
-  if (place >= block.begin && place < block.end) {
+  if (in_block(memory)) {
     const std::lock_guard<std::mutex> lock(block.lock);
-    block.placed.erase(place);
+    const auto found = block.placed.find(static_cast<char*>(memory));
+    if (found == block.placed.end()) return;
+    if (block.emptying) forget(found->first, found->first + found->second);
+    block.placed.erase(found);
     return;
   }
   if (block.mappings > 0 && reinterpret_cast<uintptr_t>(memory) % kPage == 0) {
@@ -285,7 +323,7 @@ void fuseline_block_end(int64_t* placed, int64_t* overflowed, int64_t* recorded)
   *recorded = static_cast<int64_t>(run->pieces.size());
   if (run->placing) {
     const std::lock_guard<std::mutex> lock(shared().lock);
-    shared().taken = false;
+    shared().taken = shared().emptying = false;
   }
   delete t_recorded;
   t_recorded = run->recording ? run.release() : nullptr;

@@ -11,6 +11,7 @@ import pytest
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.training.step import TrainingStep
+from fuseline.tools.measuring import resident
 
 pytestmark = pytest.mark.native
 
@@ -83,6 +84,24 @@ def test_what_finds_room_needs_no_places(made: Model) -> None:
     placed, size = running.block
     assert placed > len(list(running.model.graph)) / 2
     assert size == 0
+
+
+@pytest.mark.skipif(not resident.measurable(), reason="the system does not tell what is resident")
+def test_a_block_that_is_too_small_gives_its_memory_back(made: Model) -> None:
+    running = step(made)
+    for rows in (100_000, 100_000):
+        running.run(batch(rows))
+    if running.block is None:
+        pytest.skip("the memory of this runtime cannot be given by us")
+    larger = batch(250_000)
+    before = resident.held()
+    resident.forget_peak()
+    running.run(larger)
+    alive = [running.memory(given).growth for given in (batch(100_000), larger)]
+    assert alive[0] > 20e6
+    assert resident.peak() - before < alive[1] - alive[0] / 2, "what lay in the block is not there twice"
+    running.run(larger)
+    assert running.block[0] > 0
 
 
 def test_outputs_outlive_their_run(made: Model) -> None:
