@@ -114,6 +114,37 @@ def test_hooks_run_or_the_run_is_torchs(model: Callable[[], Net], folder: Path, 
     assert any("hook" in reason for reason in report.reasons)
 
 
+class Meddling(transformers.TrainerCallback):
+    """Does something to the model and its optimizer on the way."""
+
+    def __init__(self, how: Callable[[Any, Any], Any]) -> None:
+        self.how = how
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            self.how(kwargs["model"], kwargs["optimizer"])
+
+
+def doubled_forward(model: Any, optimizer: Any) -> None:
+    model.first.register_forward_hook(lambda module, inputs, output: 2 * output)
+
+
+def doubled_backward(model: Any, optimizer: Any) -> None:
+    model.second.register_full_backward_pre_hook(lambda module, outputs: tuple(2 * o for o in outputs))
+
+
+@MODES
+@pytest.mark.parametrize("how", [doubled_forward, doubled_backward])
+def test_hooks_that_come_when_the_graph_is_made(how: Any, folder: Path, whole_step: bool) -> None:
+    def use(trainer: Any) -> None:
+        trainer.add_callback(Meddling(how))
+        trainer.train()
+
+    report = used(seeded(), folder, whole_step, use).report()
+    assert report.in_torch == 3
+    assert any("hook" in reason for reason in report.reasons)
+
+
 # -- padding
 
 

@@ -38,15 +38,22 @@ _KNOWN = ("make_inputs_require_grads", "neftune_post_forward_hook")
 
 def check_hooks(model: nn.Module) -> None:
     """A hook inside the model may change values, and no graph would call it."""
+    for name, called in _hooks(model, ("_forward_hooks", "_forward_pre_hooks")):
+        if name:
+            raise ExportError(
+                f"the hook {called!r} on {name!r} would not run in a graph",
+                hint="remove the hook, or train in torch",
+            )
+
+
+def _hooks(model: nn.Module, kinds: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The user's own hooks: the module that each is on, and its name."""
     for name, module in model.named_modules():
-        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+        for hook in (hook for kind in kinds for hook in getattr(module, kind).values()):
             owner = getattr(hook, "__module__", None) or ""
-            called = getattr(hook, "__name__", str(hook))
-            if name and not owner.startswith(_ENGINES) and called not in _KNOWN:
-                raise ExportError(
-                    f"the hook {called!r} on {name!r} would not run in a graph",
-                    hint="remove the hook, or train in torch",
-                )
+            called = getattr(hook, "__name__", None) or type(hook).__name__
+            if not owner.startswith(_ENGINES) and called not in _KNOWN:
+                yield name, called
 
 
 @contextmanager
@@ -79,6 +86,11 @@ def describe(model: nn.Module) -> dict[str, Any]:
         "structure": str(model),
         "modules": [(n, _settings(m, reader)) for n, m in model.named_modules()],
         "tensors": _tensors(model),
+        # A graph that was made without them would be found, and never call them.
+        "hooks": [
+            *(hook for hook in _hooks(model, ("_forward_hooks", "_forward_pre_hooks")) if hook[0]),
+            *_hooks(model, ("_backward_hooks", "_backward_pre_hooks")),
+        ],
     }
 
 
