@@ -145,6 +145,37 @@ def test_hooks_that_come_when_the_graph_is_made(how: Any, folder: Path, whole_st
     assert any("hook" in reason for reason in report.reasons)
 
 
+def exchanged(model: Any, optimizer: Any) -> None:
+    model.second = copy.deepcopy(model.second)
+    optimizer.param_groups[0]["params"] += model.second.parameters()
+
+
+@MODES
+def test_parameters_that_the_optimizer_gets_later(folder: Path, whole_step: bool) -> None:
+    def use(trainer: Any) -> None:
+        trainer.add_callback(Meddling(exchanged))
+        trainer.train()
+
+    used(seeded(), folder, whole_step, use)
+
+
+class Forgetting(transformers.TrainerCallback):
+    """Throws away what was gathered of the gradients of a step."""
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            model.zero_grad()
+
+
+@MODES
+def test_gradients_that_are_dropped_between_micro_batches(folder: Path, whole_step: bool) -> None:
+    def use(trainer: Any) -> None:
+        trainer.add_callback(Forgetting())
+        trainer.train()
+
+    used(seeded(), folder, whole_step, use, gradient_accumulation_steps=2, per_device_train_batch_size=2)
+
+
 # -- padding
 
 

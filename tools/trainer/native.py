@@ -94,6 +94,8 @@ class NativeAdamW(torch.optim.AdamW):
         held = {id(parameter) for group in self.param_groups for parameter in group["params"]}
         if any(id(parameter) not in held for parameter in trained):
             return ["a parameter that trains is not in the optimizer"]
+        if not held <= self._names.keys():
+            return ["the optimizer has a parameter that was added to it later"]
         reasons = [
             f"the optimizer has {key}=True"
             for key in ("amsgrad", "maximize", "differentiable")
@@ -114,8 +116,9 @@ class NativeAdamW(torch.optim.AdamW):
         gathered = self.native.step.gradients
         for group in self.param_groups:
             for parameter in group["params"]:
-                if self._names[id(parameter)] in gathered:
-                    parameter.grad = torch.from_numpy(gathered[self._names[id(parameter)]].copy())
+                name = self._names.get(id(parameter))
+                if name in gathered:
+                    parameter.grad = torch.from_numpy(gathered[name].copy())
         for state in self.state.values():
             for key, value in state.items():
                 state[key] = value.clone()

@@ -53,8 +53,10 @@ def _watchers(trainer: Any) -> list[str]:
         reasons.append("a parameter has a gradient hook")
     if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
         reasons.append("the model has hooks")
+    gathers = trainer.args.gradient_accumulation_steps > 1
+    events = (*_AROUND_THE_STEP, "on_substep_end") if gathers else _AROUND_THE_STEP
     for callback in trainer.callback_handler.callbacks:
-        if any(getattr(type(callback), e) is not getattr(TrainerCallback, e) for e in _AROUND_THE_STEP):
+        if any(getattr(type(callback), e) is not getattr(TrainerCallback, e) for e in events):
             reasons.append(f"{type(callback).__name__} may look at gradients around the optimizer's step")
     read = [name for kind in type(trainer).__mro__ for name in _read_by_steps(kind)]
     if any(name == "grad" or name.startswith("clip_grad") for name in read):
