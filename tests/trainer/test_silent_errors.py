@@ -176,6 +176,57 @@ def test_gradients_that_are_dropped_between_micro_batches(folder: Path, whole_st
     used(seeded(), folder, whole_step, use, gradient_accumulation_steps=2, per_device_train_batch_size=2)
 
 
+# -- modules that are held and no part of the model
+
+
+class Taught(Net):
+    """Reads a module that its list hides from `parameters()`."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__(lambda net, hidden: hidden * torch.sigmoid(net.teacher[0](hidden)).detach())
+        self.teacher = [nn.Linear(6, 6)]
+        self.teacher[0].weight.data.mul_(factor)
+
+
+def moving_teacher(model: Any, optimizer: Any) -> None:
+    for weight, mine in zip(model.teacher[0].parameters(), model.first.parameters(), strict=True):
+        weight.data.mul_(0.5).add_(mine.data)
+
+
+def another_teacher(model: Any, optimizer: Any) -> None:
+    model.teacher[0] = copy.deepcopy(model.first)
+
+
+@MODES
+@pytest.mark.parametrize("how", [moving_teacher, another_teacher])
+def test_the_weights_of_a_hidden_module_are_followed(how: Any, folder: Path, whole_step: bool) -> None:
+    def use(trainer: Any) -> None:
+        trainer.add_callback(Meddling(how))
+        trainer.train()
+
+    assert used(seeded(kind=Taught), folder, whole_step, use).report().in_torch == 0
+
+
+@MODES
+def test_a_graph_is_not_that_of_another_hidden_module(folder: Path, whole_step: bool) -> None:
+    for factor in (1.0, 5.0):
+        used(seeded(factor, kind=Taught), folder, whole_step, lambda trainer: trainer.train())
+
+
+@MODES
+def test_a_hidden_module_may_share_weights(folder: Path, whole_step: bool) -> None:
+    """What is the model's own trains as such, and changes no graph."""
+
+    def wrapped(net: Net, hidden: Tensor) -> Tensor:
+        return hidden + net.also[0](hidden)
+
+    model = seeded(wrapped)
+    model.also = [nn.Sequential(model.first, nn.Tanh())]
+    mine = used(model, folder, whole_step, lambda trainer: trainer.train())
+    assert mine.report().in_torch == 0
+    assert mine.compiler.counts["exports"] <= 1
+
+
 # -- padding
 
 

@@ -75,7 +75,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     Parameters are fed to the graph, whatever their values; buffers and other attributes are baked in.
     """
     config: Any = getattr(model, "config", None)
-    reader = Reader()
+    reader = Reader((*model.modules(), *model.parameters()))
     kinds = {kind: None for module in model.modules() for kind in type(module).__mro__}
     return {
         "class": f"{type(model).__module__}.{type(model).__qualname__}",

@@ -17,7 +17,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +79,13 @@ def is_known(module: str | None) -> bool:
 
 
 class Reader:
-    """One walk over a value; what was met before is named by its place."""
+    """One walk over a value; what was met before is named by its place.
 
-    def __init__(self) -> None:
+    What is of the model that is described, its modules and parameters, is described with it.
+    """
+
+    def __init__(self, own: Iterable[Any] = ()) -> None:
+        self._own = {id(part) for part in own}
         self._seen: dict[int, int] = {}
         self._kept: list[Any] = []
 
@@ -108,16 +112,27 @@ class Reader:
         if isinstance(value, functools.partial):
             return ["partial", *(self.plain(part) for part in (value.func, value.args, value.keywords))]
         if isinstance(value, types.MethodType):
-            held = value.__self__
-            owner = _name(type(held)) if isinstance(held, nn.Module) else self.plain(held)
-            return ["method", owner, self.plain(value.__func__)]
+            return ["method", self.plain(value.__self__), self.plain(value.__func__)]
         if isinstance(value, types.FunctionType):
             return [_name(value), None if is_known(value.__module__) else self._of_function(value)]
         if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc)):
             return getattr(value, "__qualname__", str(value))
         if isinstance(value, nn.Module):
-            return [_name(type(value)), "described with the model"]
+            return [_name(type(value)), *self._of_stranger(value)]
         return [_name(type(value)), self.of_class(type(value)), self._parts(value)]
+
+    def _of_stranger(self, module: nn.Module) -> list[Any]:
+        """A module that is no part of the model, a teacher in a list say: its weights are baked in."""
+        if id(module) in self._own:
+            return ["described with the model"]
+        held = {k: v for k, v in vars(module).items() if k not in _OF_TORCH}
+        tensors = {
+            k: "described with the model" if id(t) in self._own else self.plain(t)
+            for k, t in (*module._parameters.items(), *module._buffers.items())
+        }
+        parts = [[k, self.plain(part)] for k, part in module._modules.items()]
+        kinds = [self.of_class(kind) for kind in type(module).__mro__]
+        return [kinds, module.training, [[k, self.plain(v)] for k, v in held.items()], tensors, parts]
 
     def _parts(self, value: Any) -> Any:
         if hasattr(value, "to_dict") and is_known(type(value).__module__):
@@ -173,6 +188,8 @@ class Reader:
 
 
 _SCALARS = (bool, int, float, str)
+#: What torch keeps in every module.
+_OF_TORCH = frozenset(vars(nn.Module()))
 
 
 def _function_in(value: Any) -> types.FunctionType | None:

@@ -8,6 +8,7 @@ reason to look closely.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,7 @@ from torch.nn.modules import module as registry
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-__all__ = ["Slots", "Watch", "around", "attributes", "moving_buffers", "writable"]
+__all__ = ["Slots", "Watch", "around", "attributes", "moving_buffers", "strangers_weights", "writable"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: Changed by every switch between training and evaluation, and by every run (the model's own `forward`).
@@ -35,6 +36,8 @@ _LEAVES = (nn.Module, Tensor, type, types.ModuleType, types.FunctionType, types.
 #: Beyond so many, the containers are data and no settings; so is an array beyond so many bytes.
 _CONTAINERS = 2000
 _ARRAY = 1 << 16
+#: How many values are looked at in search of modules behind the attributes.
+_STEPS = 100_000
 
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 
@@ -51,6 +54,7 @@ class Watch:
         self._containers: list[Container | Slots] = []
         self._tensors: list[Tensor] = []
         self._arrays: list[npt.NDArray[Any]] = []
+        self._baked: list[Tensor] = []
         self._seen: list[Any] = []
         self._counts: list[int] = []
         #: Buffers that every step writes; they are fed and written back, and no sign of a change.
@@ -73,6 +77,7 @@ class Watch:
         self._tensors = [value for value in found if isinstance(value, Tensor)]
         self._arrays = [value for value in found if isinstance(value, np.ndarray)]
         self._containers = [value for value in found if not isinstance(value, (Tensor, np.ndarray))]
+        self._baked = strangers_weights(self._model)
         self._seen, self._counts = self._look()
 
     def changed(self) -> bool:
@@ -94,6 +99,8 @@ class Watch:
         seen: list[Any] = [value for kind in self._kinds for value in vars(kind).values()]
         counts: list[int] = [tensor._version for tensor in self._tensors]
         counts += [hash(array.tobytes()) for array in self._arrays]
+        # No version tells of what is written by `.data`, the way of most moving averages.
+        counts += [hash(float(tensor.detach().sum(dtype=torch.float64)).hex()) for tensor in self._baked]
         for module in self._modules:
             held = vars(module)
             if next(iter(held)) == "training" and module is not self._model:
@@ -144,6 +151,41 @@ def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
 def writable(modules: Iterable[nn.Module]) -> Iterator[Container | Slots | Tensor | npt.NDArray[Any]]:
     """What can be written into behind the modules' attributes, those of plain objects included."""
     return islice(_inside([value for m in modules for _, value in attributes(m)]), _CONTAINERS)
+
+
+def strangers_weights(model: nn.Module) -> list[Tensor]:
+    """The weights of modules that are held by the model and no part of it: a graph has them baked in."""
+    waiting = [value for module in model.modules() for _, value in attributes(module)]
+    known = {id(part) for part in (*model.modules(), *model.parameters())}
+    found: list[Tensor] = []
+    while waiting and len(known) < _STEPS:
+        value = waiting.pop()
+        if id(value) in known:
+            continue
+        known.add(id(value))
+        if isinstance(value, nn.Module):
+            tensors = (*value._parameters.values(), *value._buffers.values())
+            found += [t for t in tensors if t is not None and t.is_floating_point() and id(t) not in known]
+            waiting += [*value._modules.values(), *(held for _, held in attributes(value))]
+        elif isinstance(value, types.MethodType):
+            waiting.append(value.__self__)
+        elif isinstance(value, types.FunctionType):
+            waiting += [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+        elif isinstance(value, functools.partial):
+            waiting += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, tuple | frozenset):
+            waiting += value
+        elif not isinstance(value, _LEAVES):
+            for inside in _held(value):
+                waiting += inside.values() if isinstance(inside, dict) else inside
+    return found
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
 
 
 class Slots:
