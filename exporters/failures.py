@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 
@@ -84,5 +86,11 @@ def _place(frames: list[tuple[str, str]]) -> str:
 
 
 def _is_machinery(file: str) -> bool:
-    parts = ("/torch/", "/onnxscript/", "/onnx_ir/", "/fuseline/", "<", "contextlib.py")
-    return any(part in file for part in parts)
+    return file.startswith((*_folders(), "<")) or file.endswith("/contextlib.py")
+
+
+@functools.cache
+def _folders() -> tuple[str, ...]:
+    """Where what traces and translates is installed: a model may lie in a folder of the same name."""
+    specs = map(importlib.util.find_spec, ("torch", "onnxscript", "onnx_ir", "fuseline"))
+    return tuple(f"{folder}/" for spec in specs if spec for folder in spec.submodule_search_locations or ())

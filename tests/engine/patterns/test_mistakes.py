@@ -149,7 +149,7 @@ MORE_MISTAKES = {
     ),
     "a rank as text": (HEAD.replace("(x))", '(x.of(rank="2")))') + GOOD, 11, "'2' is no rank"),
     "no replace": (HEAD, None, "has no method 'replace'"),
-    "no name": (HEAD.replace('name = "mine"', "") + GOOD, None, "Mine has no name"),
+    "no name": (HEAD.replace('name = "mine"', "") + GOOD, None, "plugin.py:6 has no name"),
     "a pipeline's name": (HEAD.replace('"mine"', '"inference"') + GOOD, None, "like a ready pipeline"),
 }
 
@@ -295,6 +295,10 @@ def test_a_node_that_was_taken_out_is_missed(model: Path) -> None:
             model.graph.remove(list(model.graph)[-1])
             return 1
 
-    made = Pipeline((Vandal(),)).run(Model.load(model)).model
-    with pytest.raises(FuselineError, match="output 'y' of 'g' is produced by nothing"):
+    missed = "output 'y' of 'g' is produced by nothing"
+    with pytest.raises(FuselineError, match=f"'test-vandal' left a graph that cannot run: .*{missed}"):
+        Pipeline((Vandal(),)).run(Model.load(model))
+    made = Model.load(model)
+    made.graph.remove(list(made.graph)[-1])
+    with pytest.raises(FuselineError, match=missed):
         made.save(model)
