@@ -148,7 +148,7 @@ def test_copies_of_the_model_are_torch_models(folder: Path) -> None:
     assert copied.forward.__self__ is copied
 
 
-@pytest.mark.parametrize("whole_step", [False, True])
+@pytest.mark.parametrize("whole_step", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_search_exports_once(whole_step: bool, folder: Path) -> None:
     pytest.importorskip("optuna")
     built = zoo.build("bert")
