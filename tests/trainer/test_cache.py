@@ -90,7 +90,9 @@ def test_whatever_is_baked_in_changes_the_key() -> None:
     assert len({key(), key(buffer=3.0), key(loose=2.0), key(listed=0.5)}) == 4
 
 
-@pytest.mark.parametrize("freeze, whole_step", [(False, False), (True, True)])
+@pytest.mark.parametrize(
+    "freeze, whole_step", [pytest.param(False, False, marks=pytest.mark.slow), (True, True)]
+)
 def test_nothing_stale_is_found(freeze: bool, whole_step: bool, folder: Path) -> None:
     """Models that differ only in values, one after the other over one cache: each trains as in torch."""
     hits = []

@@ -53,7 +53,10 @@ def test_documents_in_a_row_are_exact(name: str, masked: bool) -> None:
         assert float((found[parameter] - gradient).abs().max()) <= 1e-5 * largest, parameter
 
 
-@pytest.mark.parametrize(("name", "whole_step"), [("gpt2", False), ("llama", True), ("opt", False)])
+@pytest.mark.parametrize(
+    ("name", "whole_step"),
+    [("gpt2", False), ("llama", True), pytest.param("opt", False, marks=pytest.mark.slow)],
+)
 def test_packed_batches_follow_the_stock_trainer(name: str, whole_step: bool, folder: Path) -> None:
     model = zoo.build(name)
     args = arguments(folder, max_steps=6, per_device_train_batch_size=6)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 from trainer_harness import arguments, assert_same, both, recording, rows, train
-from trainer_nets import MODES, Net, on_graph, points, seeded, used
+from trainer_nets import MODES, SLOW_MODES, Net, on_graph, points, seeded, used
 
 from fuseline.tools.campaigns import zoo
 from fuseline.tools.campaigns.rows import Rows
@@ -295,7 +295,7 @@ def hotter(trainer: Any) -> None:
     trainer.train()
 
 
-@MODES
+@SLOW_MODES
 @pytest.mark.parametrize("use", [grown, replaced, replaced_on_the_way, unfrozen, hotter])
 def test_a_model_that_changes_between_trainings(
     use: Callable[[Any], None], folder: Path, whole_step: bool

@@ -14,14 +14,14 @@ import transformers
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from trainer_harness import arguments, assert_same, both
-from trainer_nets import MODES, Net, points, seeded, used
+from trainer_nets import MODES, SLOW_MODES, Net, points, seeded, used
 
 from fuseline.tools.trainer import Trainer
 
 SEQUENTIAL = {"train_sampling_strategy": "sequential", "num_train_epochs": 2, "max_steps": -1}
 
 
-@MODES
+@SLOW_MODES
 @pytest.mark.parametrize(("factor", "in_torch"), [(3.0, 4), (1.0, 0)])
 def test_code_that_decides_by_a_size(factor: float, in_torch: int, folder: Path, whole_step: bool) -> None:
     """Batches of 12 and of 4: another branch is torch's, unless it gives the same."""
@@ -114,7 +114,7 @@ def hooked_everywhere() -> Iterator[None]:
         hook.remove()
 
 
-@MODES
+@SLOW_MODES
 @pytest.mark.parametrize(
     ("around", "reason"),
     [
