@@ -49,8 +49,25 @@ def seeded(*args: Any, kind: type[Net] = Net) -> Net:
     return kind(*args)
 
 
+def hooked_tensor(net: Net, hidden: Tensor) -> Tensor:
+    if hidden.requires_grad:
+        hidden.register_hook(lambda gradient: 3 * gradient)
+    return hidden
+
+
 def on_graph(record: Record) -> bool:
     return bool(record.trainer.report().in_torch == 0)
+
+
+class Meddling(transformers.TrainerCallback):
+    """Does something to the model and its optimizer on the way."""
+
+    def __init__(self, how: Callable[[Any, Any], Any]) -> None:
+        self.how = how
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            self.how(kwargs["model"], kwargs["optimizer"])
 
 
 def used(model: nn.Module, folder: Path, whole_step: bool, use: Callable[[Any], None], **changes: Any) -> Any:
