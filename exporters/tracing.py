@@ -21,6 +21,7 @@ from fuseline.exporters.failures import explain
 from fuseline.exporters.hooks import check_backward_hooks, refused_tensor_hooks
 from fuseline.exporters.inputs import Input
 from fuseline.exporters.stop_gradients import inference_mode_as_no_grad, keep_stops, stop_translations
+from fuseline.exporters.torchlib import remembered_translations
 from fuseline.exporters.translations import training_translations
 
 __all__ = ["trace", "translate"]
@@ -62,7 +63,7 @@ def translate(
     opset: int,
 ) -> ir.Model:
     """Translate the exported program of a module to ONNX, without any optimisation."""
-    with _quiet(), _failing_readably(module, _stack_traces(program)):
+    with _quiet(), _failing_readably(module, _stack_traces(program)), remembered_translations():
         result = torch.onnx.export(
             program,
             dynamo=True,

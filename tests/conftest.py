@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -27,3 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("native"):
             item.add_marker(pytest.mark.skip(reason="the native operators are not built"))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported lives on: the many collections of garbage by torch and accelerate may skip it."""
+    gc.collect()
+    gc.freeze()
