@@ -29,9 +29,10 @@ class Tokens {
                                                  "×" + std::to_string(length) + " tokens, not " + std::to_string(count));
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = rows ? rows.ints()[i] : i;
-      require(row < batch * length && row > (i == 0 ? -1 : rows ? rows.ints()[i - 1] : i - 1),
-              std::string(name) + " must rise and stay below " + std::to_string(batch) + "×" + std::to_string(length) +
-                  ", but has " + std::to_string(row) + " at " + std::to_string(i));
+      const bool fits = row < batch * length && row > (i == 0 ? -1 : rows ? rows.ints()[i - 1] : i - 1);
+      if (!fits)
+        require(false, std::string(name) + " must rise and stay below " + std::to_string(batch) + "×" +
+                           std::to_string(length) + ", but has " + std::to_string(row) + " at " + std::to_string(i));
       places_[i] = row % length;
       ++offsets_[row / length + 1];
     }

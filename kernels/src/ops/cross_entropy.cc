@@ -21,9 +21,9 @@ int64_t count_labels(const Tensor& logits, const Tensor& labels, const Counts& c
   for (int64_t row = 0; row < labels.size(); ++row) {
     if (!counts(row)) continue;
     const int64_t label = labels.ints()[row];
-    require(label >= 0 && label < logits.last(), "label " + std::to_string(label) + " of row " + std::to_string(row) +
-                                                     " is neither one of " + std::to_string(logits.last()) +
-                                                     " classes nor " + otherwise);
+    if (label < 0 || label >= logits.last())
+      require(false, "label " + std::to_string(label) + " of row " + std::to_string(row) + " is neither one of " +
+                         std::to_string(logits.last()) + " classes nor " + otherwise);
     ++counted;
   }
   return counted;

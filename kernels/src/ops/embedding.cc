@@ -13,9 +13,9 @@ constexpr int64_t kColumnBlock = 128;
 void require_ids(const Tensor& ids, int64_t vocabulary) {
   const int64_t* values = static_cast<const int64_t*>(ids.data);
   for (int64_t i = 0; i < ids.size(); ++i)
-    require(values[i] >= -vocabulary && values[i] < vocabulary,
-            "index " + std::to_string(values[i]) + " at position " + std::to_string(i) + " is outside a table of " +
-                std::to_string(vocabulary) + " rows");
+    if (values[i] < -vocabulary || values[i] >= vocabulary)
+      require(false, "index " + std::to_string(values[i]) + " at position " + std::to_string(i) + " is outside a table of " +
+                         std::to_string(vocabulary) + " rows");
 }
 
 void embedding(const Context& context) {

@@ -24,8 +24,9 @@ Touched sum_rows(const Context& context, const Tensor& dy, const Tensor& ids, in
   std::vector<int64_t> slots(static_cast<size_t>(ids.size()));
   for (size_t i = 0; i < slots.size(); ++i) {
     const int64_t id = ids.ints()[i];
-    require(id >= -vocabulary && id < vocabulary, "index " + std::to_string(id) + " at position " + std::to_string(i) +
-                                                      " is outside a table of " + std::to_string(vocabulary) + " rows");
+    if (id < -vocabulary || id >= vocabulary)
+      require(false, "index " + std::to_string(id) + " at position " + std::to_string(i) + " is outside a table of " +
+                         std::to_string(vocabulary) + " rows");
     slots[i] = id < 0 ? id + vocabulary : id;
   }
   Touched found{slots, nullptr};

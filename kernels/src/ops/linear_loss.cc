@@ -25,9 +25,9 @@ std::vector<int64_t> labelled_rows(const Tensor& labels, int64_t classes, int64_
   for (int64_t row = 0; row < labels.size(); ++row) {
     const int64_t label = labels.ints()[row];
     if (label == ignored) continue;
-    require(label >= 0 && label < classes, "label " + std::to_string(label) + " of row " + std::to_string(row) +
-                                               " is neither one of " + std::to_string(classes) +
-                                               " classes nor ignore_index " + std::to_string(ignored));
+    if (label < 0 || label >= classes)
+      require(false, "label " + std::to_string(label) + " of row " + std::to_string(row) + " is neither one of " +
+                         std::to_string(classes) + " classes nor ignore_index " + std::to_string(ignored));
     rows.push_back(row);
   }
   return rows;
