@@ -21,6 +21,8 @@ class Form:
     keys: tuple[int, ...]
     mask: int
     over_rows: str
+    query_rows: int | None = None
+    """Where it is over rows already, and its keys with it: the numbers of the rows of its queries."""
 
     def grid(self, node: ir.Node) -> Grid | None:
         """The sequences of its keys."""
@@ -44,11 +46,16 @@ class Form:
 _FORMS = {
     "FusedAttention": Form(0, (1, 2), 3, "FusedAttentionRows"),
     "FusedAttentionPacked": Form(0, (0,), 1, "FusedAttentionPackedRows"),
+    "FusedAttentionRows": Form(0, (1, 2), 3, "FusedAttentionRows", query_rows=7),
 }
 
 
 def form_of(node: ir.Node) -> Form | None:
-    return _FORMS.get(node.op_type) if node.domain == DOMAIN else None
+    form = _FORMS.get(node.op_type) if node.domain == DOMAIN else None
+    if form is not None and form.query_rows is not None:
+        rows = node.inputs[form.query_rows]
+        return form if rows is not None and is_nothing(rows) else None  # some of its queries: done before
+    return form
 
 
 def is_nothing(value: ir.Value) -> bool:

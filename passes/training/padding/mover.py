@@ -115,6 +115,12 @@ class Mover:
 
     def _attend(self, op: Builder, node: ir.Node, form: Form, needs: Needs) -> ir.Value:
         inputs = list(node.inputs)
+        if form.query_rows is not None:
+            queries = inputs[form.queries]
+            assert queries is not None
+            inputs[form.queries] = self._part(op, queries, Part.ROW, 1)
+            inputs[form.query_rows] = self._wanted.rows
+            return op.copy(node, inputs)[0]
         for place in {form.queries, *form.keys}:
             value = inputs[place]
             assert value is not None

@@ -20,6 +20,7 @@ from fuseline.passes.training.padding.attention import form_of
 __all__ = ["TokenRegion", "find_region", "leading_to"]
 
 _NO_DATA = frozenset(["Shape", "Size"])
+_COMPARISONS = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Trilu"])
 
 
 @dataclass
@@ -36,6 +37,17 @@ class TokenRegion:
     """Readers of a shape alone."""
     hindrance: str = ""
     """Who reads all tokens of the last node that could have been computed so."""
+
+    def in_order(self, node: ir.Node) -> bool:
+        """Whether its mask may hide from each token those behind it, and else is the same whatever is fed."""
+        form = form_of(node)
+        additions = form.additions(node) if form is not None and node in self.nodes else []
+        if any(_reads_inputs(value) for value in additions):
+            return False
+        return any(
+            (dims_of(value) or ())[-2:] == (self.grid.length, self.grid.length) and _compares(value)
+            for value in additions[:1]
+        )
 
     def attention(self) -> list[ir.Node]:
         """All that sees keys of the grid, and hides some."""
@@ -191,19 +203,21 @@ def _obstacle(found: TokenRegion) -> str | None:
     if not attention:
         return "no attention of it reads keys of single tokens"
     for node in attention:
-        reason = _sees_all(node)
+        reason = _sees_all(node, found)
         if reason is not None:
             return reason
     return None
 
 
-def _sees_all(node: ir.Node) -> str | None:
+def _sees_all(node: ir.Node, found: TokenRegion) -> str | None:
     form = form_of(node)
     additions = form.additions(node) if form is not None else []
     if not additions:
         return f"{node.name!r} hides no key"
     if any(len(dims_of(value) or ()) != 4 for value in additions):
         return f"the mask of {node.name!r} has not four axes"
+    if found.selections and found.in_order(node):
+        return None  # what comes behind the last token that is taken is seen by nobody who counts
     if not any(_reads_inputs(value) for value in additions):
         return f"the mask of {node.name!r} is the same whatever is fed"
     return None
@@ -221,17 +235,22 @@ def _choosing(found: TokenRegion) -> list[ir.Value]:
 
 def _reads_inputs(value: ir.Value) -> bool:
     """Whether what the caller feeds, and not only its shape, decides what the value holds."""
+    return any(v.is_graph_input() and not v.is_initializer() for v in _deciding(value))
+
+
+def _compares(value: ir.Value) -> bool:
+    """Whether what it holds comes from a comparison, as of positions in a mask that follows their order."""
+    return any((p := v.producer()) is not None and p.op_type in _COMPARISONS for v in _deciding(value))
+
+
+def _deciding(value: ir.Value) -> set[ir.Value]:
+    """All values that decide what it holds; what has its part by its shape alone does not."""
     pending, seen = [value], {value}
     while pending:
-        current = pending.pop()
-        producer = current.producer()
-        if producer is None:
-            if current.is_graph_input() and not current.is_initializer():
-                return True
-            continue
-        if producer.op_type in _NO_DATA:
+        producer = pending.pop().producer()
+        if producer is None or producer.op_type in _NO_DATA:
             continue
         new = [v for v in producer.inputs if v is not None and v not in seen]
         seen.update(new)
         pending.extend(new)
-    return False
+    return seen

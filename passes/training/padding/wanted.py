@@ -20,7 +20,8 @@ _HIDDEN = -1e30
 class Wanted:
     """The tokens that are computed, in order, and where to find them.
 
-    They are the keys that some query sees, and the rows that readers take. A query from which every key is
+    They are the keys that some query sees, and the rows that readers take. Where the mask shows each token
+    those in front of it alone, none behind the last one that counts is seen. A query from which every key is
     hidden weighs all of them alike: if it counts, so do all tokens of its sequence. Where no token is wanted,
     all are computed, since no runtime multiplies matrices without rows.
     """
@@ -71,8 +72,9 @@ class Wanted:
         """[batch, length]: which tokens are computed."""
         op = self._op
         masks = self._masks()
-        wanted = op.Expand(masks[0].seen, self.sizes)
-        for mask in masks[1:]:
+        whole = [mask for mask in masks if mask.ordered is None]
+        wanted = op.Expand(whole[0].seen if whole else np.array([[False]]), self.sizes)
+        for mask in whole[1:]:
             wanted = op.Or(wanted, mask.seen)
         for taken in self._taken.values():
             flat = op.Cast(op.Reshape(wanted, [-1]), to=ir.DataType.INT64.value)
@@ -81,11 +83,26 @@ class Wanted:
             marked = op.ScatterElements(flat, places, ones, axis=0)
             wanted = op.Reshape(op.Cast(marked, to=ir.DataType.BOOL.value), self.sizes)
         wanted = op.Or(wanted, op.Not(_any(op, wanted, [0, 1])))
+        wanted = self._in_front_of(wanted, masks)
         for mask in masks:
             counting = op.And(mask.blind, wanted) if mask.own_queries else mask.blind
             wanted = op.Or(wanted, _any(op, counting, [1]))
             if mask.unclear is not None:
                 wanted = op.Or(wanted, mask.unclear)
+        return wanted
+
+    def _in_front_of(self, wanted: ir.Value, masks: list[_Mask]) -> ir.Value:
+        """Besides, what is seen by masks that follow the order: up to the last token that counts."""
+        op = self._op
+        ordered = [mask for mask in masks if mask.ordered is not None]
+        if not ordered:
+            return wanted
+        counts = op.Cast(wanted, to=ir.DataType.INT32.value)
+        reached = op.Greater(op.CumSum(counts, 1, reverse=1), np.int32(0))
+        for mask in ordered:
+            reached = op.Or(reached, op.Not(mask.ordered))
+        for mask in ordered:
+            wanted = op.Or(wanted, op.And(mask.seen, reached))
         return wanted
 
     def _masks(self) -> list[_Mask]:
@@ -96,7 +113,7 @@ class Wanted:
             assert form is not None
             additions, own = form.additions(node), node in self._region.nodes
             if (*additions, own) not in found:
-                found[*additions, own] = _Mask(self._op, additions, own)
+                found[*additions, own] = _Mask(self._op, additions, own, self._region.in_order(node))
         return list(found.values())
 
 
@@ -108,7 +125,9 @@ def _any(op: Builder, flags: ir.Value, axes: list[int], keepdims: int = 1) -> ir
 class _Mask:
     """What is added to scores [batch, heads, queries, keys] tells which keys are hidden."""
 
-    def __init__(self, op: Builder, additions: list[ir.Value], own_queries: bool) -> None:
+    def __init__(
+        self, op: Builder, additions: list[ir.Value], own_queries: bool, may_follow_order: bool
+    ) -> None:
         mask, *others = additions
         self.own_queries = own_queries
         """Whether the queries are tokens of the same sequences."""
@@ -119,12 +138,19 @@ class _Mask:
         alike = op.And(self._hidden(op, tops), op.Not(op.Equal(tops, np.float32(-np.inf))))
         self.blind = _any(op, alike, [1], keepdims=0)
         """[batch or 1, queries or 1]: some head hides every key from the query, so that all weigh alike."""
+        self.ordered = self._shows_nothing_behind(op, mask) if may_follow_order else None
+        """Whether no query sees a key behind it."""
         self.unclear = None
         """Whether a bias hides keys besides, or shows what the mask hides."""
         if others:
             lowest = op.ReduceMin(others[0], [0, 1, 2, 3], keepdims=0)
             highest = op.ReduceMax(others[0], [0, 1, 2, 3], keepdims=0)
             self.unclear = op.Or(self._hidden(op, lowest), op.GreaterOrEqual(highest, np.float32(-_HIDDEN)))
+
+    def _shows_nothing_behind(self, op: Builder, mask: ir.Value) -> ir.Value:
+        seen = op.Not(self._hidden(op, op.ReduceMax(mask, [0, 1], keepdims=0)))
+        behind = op.Trilu(op.Cast(seen, to=ir.DataType.INT64.value), 1)
+        return op.Equal(op.ReduceMax(behind, [0, 1], keepdims=0), np.int64(0))
 
     @staticmethod
     def _hidden(op: Builder, values: ir.Value) -> ir.Value:
