@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from statistics import mean, median, pstdev
+from statistics import mean, pstdev
 from typing import Any
 
 from fuseline.tools.benchmarks.finetune_trainers import ratio
@@ -39,13 +39,13 @@ def _rows(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
             stock = {name: found[name + precision] for name in _STOCK if name + precision in found}
             if ours is None or not stock:
                 continue
-            best = min(stock, key=lambda name: median(stock[name]["seconds"]))
+            best = min(stock, key=lambda name: mean(stock[name]["seconds"]))
             value, low, high = ratio(stock[best]["seconds"], ours["seconds"])
             yield {
                 "label": label.replace(" | ", ", "),
                 "precision": precision,
                 "best": best,
-                "rate": 1 / median(ours["seconds"]),
+                "rate": 1 / mean(ours["seconds"]),
                 "ratio": value,
                 "low": low,
                 "high": high,
@@ -60,7 +60,7 @@ def _share(ours: float | None, theirs: float | None) -> float | None:
 
 
 def _against(theirs: dict[str, Any] | None, ours: dict[str, Any]) -> float | None:
-    return median(theirs["seconds"]) / median(ours["seconds"]) if theirs else None
+    return mean(theirs["seconds"]) / mean(ours["seconds"]) if theirs else None
 
 
 def summary(results: dict[str, Any]) -> list[str]:
