@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from trainer_harness import arguments, assert_same, both, loss_runner, make, rows
+from transformers import PreTrainedTokenizerFast
 
 from fuseline.engine.errors import FuselineError
 from fuseline.engine.pipeline import Pipeline
@@ -113,3 +115,19 @@ def test_a_hook_on_the_model_sees_all_outputs(folder: Path) -> None:
     trainer.train()
     assert set(seen) == {True}
     assert trainer.bridge.counts["step"] == 2
+
+
+@pytest.mark.native
+def test_compiled_beforehand_with_the_special_tokens_of_the_tokenizer(folder: Path) -> None:
+    """`train` begins by writing them into the model's config."""
+    words = {"[PAD]": 7, "[UNK]": 1}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="[UNK]")), pad_token="[PAD]"
+    )
+    model = zoo.build("gpt2")
+    assert model.config.pad_token_id != 7
+    kept = {"train_dataset": rows(model, 4), "processing_class": tokenizer, "whole_step": True}
+    trainer = make(model, arguments(folder, max_steps=1), **kept)
+    trainer.compile(next(iter(trainer.get_train_dataloader())))
+    trainer.train()
+    assert set(trainer.bridge.counts) == {"native"}

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from transformers import Seq2SeqTrainer as StockSeq2SeqTrainer
 from transformers import Trainer as StockTrainer
-from transformers.trainer_utils import rotate_checkpoints
+from transformers.processing_utils import ProcessorMixin
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+from transformers.trainer_utils import align_special_tokens, rotate_checkpoints
 
 from fuseline import kernels
 from fuseline.engine.errors import FuselineError
@@ -117,6 +119,10 @@ class _OnnxRuntime:
 
     def compile(self, batch: Mapping[str, Any]) -> None:
         """Make the graphs for batches like this one now, of training and of evaluation."""
+        tokenizer = self.processing_class  # type: ignore[attr-defined]
+        if isinstance(tokenizer, (PreTrainedTokenizerBase, ProcessorMixin)) and hasattr(self.model, "config"):
+            # As `train` begins; the graph of other settings would be another model's.
+            align_special_tokens(self.model, tokenizer)  # type: ignore[no-untyped-call]
         with self._reading_the_loss():
             self.bridge.compile(batch, self._whole_step.variant if self._whole_step is not None else None)
 
