@@ -53,6 +53,7 @@ def main() -> int:
     if not options.page and not options.seeds:
         wrong += _speeds(cases, names, options, results)
     if options.seeds:
+        results["judged"] = {"examples": options.examples, "held out": options.held_out}
         wrong += _accuracies(names or list(CONTENDERS), options, results)
     if options.page:
         write_page(results, options.results.with_suffix(".md"))

@@ -130,6 +130,7 @@ _CLASSES = "ForSequenceClassification"
 
 CASES = (
     FinetuneCase("minilm", f"AutoModel{_CLASSES}", "", _PADDING, every_contender=True),
+    FinetuneCase("one-text", f"AutoModel{_CLASSES}", "", _PADDING, batch=1, paddings=("longest",)),
     FinetuneCase("bert-base", f"Bert{_CLASSES}", "BertConfig", _PADDING, _BASE),
     FinetuneCase("roberta-base", f"Roberta{_CLASSES}", "RobertaConfig", _PADDING, _ROBERTA),
     FinetuneCase("distilbert", f"DistilBert{_CLASSES}", "DistilBertConfig", _PADDING, _DISTILBERT),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from itertools import product
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import Any
@@ -14,6 +15,7 @@ __all__ = ["summary", "write_page"]
 
 _PRECISIONS = ("", " bf16")
 _STOCK = ("eager", "sdpa", "compile")
+_OPTIMIZERS = {"": "", "+torch": ", torch's optimizer"}
 _BAR, _LEFT, _SCALE = 16, 260, 90
 _COLOURS = {"": "#2f6fb0", " bf16": "#c2621b"}
 
@@ -23,7 +25,7 @@ _INTRODUCTION = """\
 Written by `python -m fuseline.tools.benchmarks.finetune --page` from what `make bench-finetune` measured:
 real comments, default dropout, clipping at 1.0, AdamW; padded to 128 tokens, to the longest of the batch, and
 grouped by length; {threads} threads. Ratios are to the fastest of the stock Trainer's eager, SDPA and
-`torch_compile` that was measured in the same precision, with the interval of nine draws in ten.
+`torch_compile` that was measured in the same precision, with the interval of nine draws of batches in ten.
 
 ![How many times as fast as the stock Trainer]({picture})
 
@@ -34,15 +36,15 @@ grouped by length; {threads} threads. Ratios are to the fastest of the stock Tra
 def _rows(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """One for each case, padding and precision that both sides were measured in."""
     for label, found in sorted(results.get("speed", {}).items()):
-        for precision in _PRECISIONS:
-            ours = found.get(f"fuseline{precision}")
+        for precision, optimizer in product(_PRECISIONS, _OPTIMIZERS):
+            ours = found.get(f"fuseline{optimizer}{precision}")
             stock = {name: found[name + precision] for name in _STOCK if name + precision in found}
             if ours is None or not stock:
                 continue
             best = min(stock, key=lambda name: mean(stock[name]["seconds"]))
             value, low, high = ratio(stock[best]["seconds"], ours["seconds"])
             yield {
-                "label": label.replace(" | ", ", "),
+                "label": label.replace(" | ", ", ") + _OPTIMIZERS[optimizer],
                 "precision": precision,
                 "best": best,
                 "rate": 1 / mean(ours["seconds"]),
@@ -103,8 +105,12 @@ def _page(results: dict[str, Any], picture: str) -> Iterator[str]:
     yield ""
     yield "CPU and memory are shares of what the best stock one takes; memory is what two steps add."
     if results.get("accuracy"):
+        judged = results["judged"]
         yield ""
-        yield "| MiniLM, an epoch of 2,000 comments | accuracy on 4,000 others | seeds |"
+        yield (
+            f"| MiniLM, an epoch of {judged['examples']:,} comments "
+            f"| accuracy on {judged['held out']:,} others | seeds |"
+        )
         yield "|---|---|---|"
         for name, by_seed in results["accuracy"].items():
             points = [100 * value for value in by_seed.values()]

@@ -26,10 +26,12 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "sdpa bf16": {"bf16": True},
     "compile bf16": {"torch_compile": True, "bf16": True},
     "onnxruntime": {"pipeline": "training-stock"},
+    "fuseline+torch": {},
 }
 """Name → what is asked for; the stock Trainer unless it is ours, or ONNX Runtime's operators in ours."""
-OURS = ("fuseline", "onnxruntime")
-SLOW_TO_START = ("compile", "onnxruntime")
+OURS = ("fuseline", "fuseline+torch", "onnxruntime")
+"""With the optimizer in the graph; with torch's; ONNX Runtime's operators and torch's optimizer."""
+SLOW_TO_START = ("compile", "onnxruntime", "fuseline+torch")
 """Compiled anew for new lengths, or exported once more: minutes before the first step of each case."""
 _TURN = 2
 _DRAWS = 2000

@@ -25,21 +25,23 @@ RESULTS = {
         }
     },
     "accuracy": {"sdpa": {"1": 0.93, "2": 0.94}},
+    "judged": {"examples": 2000, "held out": 4000},
 }
 
 
 def test_ratios_are_to_the_best_of_the_same_precision(tmp_path: Path) -> None:
     line, accuracy = summary(RESULTS)
     assert line.startswith(
-        "bert-base, to 128: 3.00× (2.73 … 3.20) the stock Trainer with sdpa, 10.0 examples/s"
+        "bert-base, to 128: 2.97× (2.94 … 3.00) the stock Trainer with sdpa, 9.7 examples/s"
     )
     assert accuracy == "accuracy of sdpa: 93.50 ± 0.50 % (2 seeds)"
     page = tmp_path / "finetuning.md"
     write_page(RESULTS, page)
     assert (
-        "| bert-base, to 128 | fp32 | sdpa | 3.00× | 2.73 … 3.20 | 10.0 | 0.34 | 0.25 | 4.00× |"
+        "| bert-base, to 128 | fp32 | sdpa | 2.97× | 2.94 … 3.00 | 9.7 | 0.34 | 0.25 | 3.87× |"
         in page.read_text()
     )
+    assert "an epoch of 2,000 comments | accuracy on 4,000 others" in page.read_text()
     assert "(finetuning.svg)" in page.read_text()
     bars = ElementTree.parse(tmp_path / "finetuning.svg").getroot().findall("{*}rect")
     assert len(bars) == 2, "the background and one bar"
