@@ -8,7 +8,8 @@ from fuseline.kernels.workspace import lines, padded
 
 __all__ = ["LINEAR_LOSS_OPERATORS"]
 
-_TOKENS, _RANGES, _SMALLEST_RANGE, _CLASSES = 128, 16, 512, 126
+_FEW_TOKENS, _TOKENS, _CHUNKS = 128, 256, 4
+_RANGES, _SMALLEST_RANGE, _CLASSES = 16, 512, 126
 
 
 def linear_cross_entropy(
@@ -35,7 +36,7 @@ def _ranges(sizes: Sizes) -> int:
 def _workspace(sizes: Sizes) -> int:
     """The scores of a chunk, its rows thrice, and sums by ranges of classes."""
     rows, width, classes = (sizes[letter] for letter in "RKV")
-    chunks = max(1, -(-rows // _TOKENS))
+    chunks = max(1, -(-rows // min(_TOKENS, max(_FEW_TOKENS, rows // _CHUNKS))))
     tokens, ranges = padded(-(-rows // chunks)), _ranges(sizes)
     pieces = (classes, width, width, padded(width), 3 * ranges, 3, ranges * width)
     return sum(lines(tokens * piece) for piece in pieces)

@@ -42,7 +42,8 @@ def agrees(actual: list[Array], expected: list[Array]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "width", "classes"), [(1, 1, 2), (3, 5, 7), (129, 33, 1030), (300, 64, 4097), (127, 300, 600)]
+    ("rows", "width", "classes"),
+    [(1, 1, 2), (3, 5, 7), (129, 33, 1030), (300, 64, 4097), (127, 300, 600), (601, 20, 600)],
 )
 @pytest.mark.parametrize("bias", [False, True])
 def test_loss_and_gradients(

@@ -14,7 +14,8 @@ enum Input { kDloss, kX, kWeight, kBias, kLabels };
 enum Option { kIgnoreIndex, kReduction, kLabelSmoothing };
 enum Reduction { kMean, kSum };
 
-constexpr int64_t kTokens = 128;                       // of a chunk, at most
+// Tokens of a chunk, at most: each chunk reads the weight and writes its gradient. A quarter of the tokens, within bounds.
+constexpr int64_t kFewTokens = 128, kTokens = 256, kChunks = 4;
 constexpr int64_t kRanges = 16, kSmallestRange = 512;  // of classes, by which the work is shared
 
 int64_t whole(int64_t count, int64_t part) { return (count + part - 1) / part * part; }
@@ -156,7 +157,8 @@ void linear_cross_entropy(const Context& context) {
   shared.dx = dx;
   shared.dweight = context.output(1, weight.shape);
   shared.dbias = context.output(2, bias.shape);
-  const int64_t chunks = std::max<int64_t>((rows + kTokens - 1) / kTokens, 1);
+  const int64_t most = std::min(kTokens, std::max(kFewTokens, rows / kChunks));
+  const int64_t chunks = std::max<int64_t>((rows + most - 1) / most, 1);
   shared.tokens = whole((rows + chunks - 1) / chunks, kLossPadding);
   shared.width = width;
   shared.classes = classes;
