@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fuseline.engine.memory import Simulation, at_sizes
+from fuseline.engine.memory.arena import plan_arena
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
 from fuseline.kernels.allocations import counter_path, preloaded
@@ -74,6 +76,18 @@ def random_graph(seed: int) -> Model:
         f"<int64[2] same = {{0, -1}}> {{ {' '.join(lines)} }}"
     )
     return Pipeline.parse("remove-unused").run(Model.from_text(text)).model
+
+
+@pytest.mark.parametrize("seed", range(GRAPHS))
+def test_places_of_random_graphs(seed: int) -> None:
+    """What is alive at a node shares no byte, and the block is no larger than all values together."""
+    simulation = Simulation(at_sizes(random_graph(seed), {"N": 8}))
+    arena = plan_arena(simulation)
+    assert simulation.peak <= arena.size <= sum(size for *_, size in simulation.spans())
+    for position, alive in enumerate(simulation.alive):
+        taken = sorted((p.offset, p.end) for p in arena.places if p.span.first <= position <= p.span.last)
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(taken))
+        assert sum(end - begin for begin, end in taken) == alive
 
 
 @pytest.mark.skipif(counter_path() is None, reason="the counter of allocations is not built here")
