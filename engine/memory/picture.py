@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fuseline.engine.memory.origins import Origin
 from fuseline.engine.memory.simulation import Simulation
@@ -102,18 +102,24 @@ def stacked(drawings: Sequence[str]) -> str:
     return whole + f'aria-label="memory of a run">{"".join(placed)}</svg>\n'
 
 
-def page(title: str, drawings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """One standalone HTML page: a table whose first row is its head, and the drawings."""
+def page(title: str, drawings: Sequence[str], tables: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    """One standalone HTML page: the drawings, and tables by caption, whose first row is their head."""
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        "<style>body{font-family:system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+        "td,th{text-align:left;padding:.2rem .8rem}caption{text-align:left;font-weight:600;padding:.6rem 0}"
+        "table{margin-bottom:1.5rem;display:block;overflow-x:auto}svg{width:100%}</style>"
+        f"<h1>{html.escape(title)}</h1>{''.join(drawings)}"
+        f"{''.join(_table(caption, rows) for caption, rows in tables.items())}</html>\n"
+    )
+
+
+def _table(caption: str, rows: Sequence[Sequence[str]]) -> str:
     cells = [
         "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
         for tag, row in zip(["th", *["td"] * len(rows)], rows, strict=False)
     ]
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        "<style>body{font-family:system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-        "td,th{text-align:left;padding:.2rem .8rem}svg{width:100%}</style>"
-        f"<h1>{html.escape(title)}</h1><table>{''.join(cells)}</table>{''.join(drawings)}</html>\n"
-    )
+    return f"<table><caption>{html.escape(caption)}</caption>{''.join(cells)}</table>"
 
 
 def _legend(y: float) -> str:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["plan_command"]
 
 _PICTURES = (".svg", ".html", ".htm")
+_MODULES_SHOWN = 12
+_NONE = "as it is"
+"""The name of the plan that changes nothing."""
 
 
 def plan_command(
@@ -91,14 +94,24 @@ def _dumping(folder: Path | None, name: str) -> list[Observer]:
 
 
 def _drawing(file: Path, data: dict[str, Any], plans: dict[str, Simulation]) -> str:
-    """Memory against time and the live memory as an SVG, or as a page with the table too."""
+    """Memory against time and the live memory, without a plan and with those worth having, as an SVG; or as a
+    page with the tables too."""
     from fuseline.engine.memory.picture import curve_picture, page, picture, stacked
 
     points = [(name, row["peak"], row["extra_time"]) for name, row in data["plans"].items()]
-    drawings = [curve_picture(points, data["curve"]), picture(list(plans.items()))]
+    shown = [(name, plan) for name, plan in plans.items() if name == _NONE or name in data["curve"]]
+    drawings = [curve_picture(points, data["curve"]), picture(shown)]
     if file.suffix.lower() == ".svg":
         return stacked(drawings)
-    return page(f"memory of {Path(data['model']).name}", drawings, _table(data))
+    last = data["curve"][-1]
+    tables = {
+        "plans (* no other needs less memory and no more time)": _table(data),
+        **{
+            f"MB at the peak, {name}": _holders_table(data["plans"][name])
+            for name in dict.fromkeys((_NONE, last))
+        },
+    }
+    return page(f"memory of {Path(data['model']).name}", drawings, tables)
 
 
 def _table(data: dict[str, Any]) -> list[list[str]]:
@@ -118,14 +131,28 @@ def _table(data: dict[str, Any]) -> list[list[str]]:
     return table
 
 
+def _holders_table(plan: dict[str, Any]) -> list[list[str]]:
+    """Head and rows of who holds the peak of a plan: torch modules, and what for."""
+    origins = sorted(plan["by_origin"], key=lambda origin: -plan["by_origin"][origin])
+    table = [["torch module", "MB", *origins]]
+    for module, held in plan["by_module"].items():
+        parts = plan["by_module_and_origin"][module]
+        cells = [f"{parts[origin] / 1e6:.1f}" if origin in parts else "" for origin in origins]
+        table.append([module, f"{held / 1e6:.1f}", *cells])
+    return table
+
+
 def _described(plan: Simulation) -> dict[str, Any]:
     from fuseline.engine.memory.arena import plan_arena
 
     origins: dict[str, int] = defaultdict(int)
     modules: dict[str, int] = defaultdict(int)
+    parts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for holder in plan.holders():
+        module = holder.module or "(none)"
         origins[holder.origin] += holder.bytes
-        modules[holder.module or "(none)"] += holder.bytes
+        modules[module] += holder.bytes
+        parts[module][holder.origin] += holder.bytes
     node = plan.nodes[plan.peak_at] if plan.alive else None
     arena = plan_arena(plan)
     return {
@@ -133,10 +160,23 @@ def _described(plan: Simulation) -> dict[str, Any]:
         "at": node.name if node is not None else None,
         "by_origin": dict(origins),
         "by_module": dict(sorted(modules.items(), key=lambda item: -item[1])),
+        "by_module_and_origin": {module: dict(row) for module, row in parts.items()},
         "held_by_caller": {str(k): v for k, v in plan.held().items()},
         "unknown": plan.unknown,
         "workspace": plan.workspace,
-        "arena": {"bytes": arena.size, "fragmentation": arena.fragmentation},
+        "arena": {
+            "bytes": arena.size,
+            "fragmentation": arena.fragmentation,
+            "places": [
+                {
+                    "value": p.span.name,
+                    "offset": p.offset,
+                    "bytes": p.span.bytes,
+                    "nodes": [p.span.first, p.span.last],
+                }
+                for p in arena.places
+            ],
+        },
         "alive": plan.alive,
     }
 
@@ -157,10 +197,11 @@ def _print(data: dict[str, Any], plans: dict[str, Simulation], picture: Path | N
     if "chosen" in data:
         passes = data["plans"][data["chosen"]]["passes"] or "no passes"
         console.print(f"within {amount(data['budget'])}: {data['chosen']} ({passes})")
-    first = data["plans"]["as it is"]
-    modules = Table("torch module", "MB at the peak", title="who holds it, as it is", title_justify="left")
-    for module, held in list(first["by_module"].items())[:12]:
-        modules.add_row(module, f"{held / 1e6:.1f}")
+    first = data["plans"][_NONE]
+    head, *rows = _holders_table(first)
+    modules = Table(*head, title="MB at the peak, as it is", title_justify="left")
+    for row in rows[:_MODULES_SHOWN]:
+        modules.add_row(*row)
     console.print(modules)
     held = ", ".join(f"{name} {number / 1e6:.1f} MB" for name, number in first["held_by_caller"].items())
     console.print(f"held by the caller: {held}")

@@ -307,7 +307,15 @@ def test_the_command(tmp_path: Path) -> None:
     ]
     made = CliRunner().invoke(app, arguments)
     assert made.exit_code == 0, made.output
-    assert json.loads(made.output)["plans"]["as it is"]["peak"] == 256
+    plan = json.loads(made.output)["plans"]["as it is"]
+    assert plan["peak"] == 256
+    assert plan["by_module_and_origin"] == {"(none)": {"temporaries": 128, "outputs": 128}}
+    assert [(p["value"], p["bytes"]) for p in plan["arena"]["places"]] == [("a", 128), ("y", 128)]
+    arguments[-1] = str(tmp_path / "p.html")
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    page = (tmp_path / "p.html").read_text()
+    assert page.count("<svg") == 2
+    assert "<caption>MB at the peak, as it is</caption><tr><th>torch module</th><th>MB</th>" in page
     drawn = ElementTree.fromstring((tmp_path / "p.svg").read_text())
     labels = [child.get("aria-label") for child in drawn]
     assert labels == ["memory against extra time", "live memory over a run"]
