@@ -8,7 +8,7 @@ from fuseline.kernels.workspace import lines, padded
 
 __all__ = ["LINEAR_LOSS_OPERATORS"]
 
-_FEW_TOKENS, _TOKENS, _CHUNKS = 128, 256, 4
+_FEW_TOKENS, _TOKENS, _CHUNKS = 128, 256, 2
 _RANGES, _SMALLEST_RANGE, _CLASSES = 16, 512, 126
 
 

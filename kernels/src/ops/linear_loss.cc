@@ -14,8 +14,8 @@ enum Input { kDloss, kX, kWeight, kBias, kLabels };
 enum Option { kIgnoreIndex, kReduction, kLabelSmoothing };
 enum Reduction { kMean, kSum };
 
-// Tokens of a chunk, at most: each chunk reads the weight and writes its gradient. A quarter of the tokens, within bounds.
-constexpr int64_t kFewTokens = 128, kTokens = 256, kChunks = 4;
+// Tokens of a chunk, at most: each chunk reads the weight and writes its gradient. Half of them, within bounds.
+constexpr int64_t kFewTokens = 128, kTokens = 256, kChunks = 2;
 constexpr int64_t kRanges = 16, kSmallestRange = 512;  // of classes, by which the work is shared
 
 int64_t whole(int64_t count, int64_t part) { return (count + part - 1) / part * part; }
