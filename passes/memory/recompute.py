@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import onnx_ir as ir
 
+from fuseline.engine.memory.arena import held
 from fuseline.engine.memory.options import sizes_for
 from fuseline.engine.memory.origins import Origin, backward_nodes
+from fuseline.engine.memory.planning import OverBudgetError, amount, parse_budget
 from fuseline.engine.memory.recomputation import Choice, What, choose
 from fuseline.engine.memory.simulation import Simulation
 from fuseline.engine.memory.sizes import at_sizes
@@ -35,23 +39,48 @@ class Recompute(Pass):
     requires = (Property.DIFFERENTIATED,)
     forbids = (Property.ORDERED,)
     what: What = "cheap"
+    budget: str = ""
+    """What a run may take, such as 2GB, or 0.5 of what it takes: the first of cheap, layers and most that
+    fits is made, none if it fits already; where none does, that is an error which names the least."""
     sizes: tuple[str, ...] = ()
     """Symbolic dimensions at which to judge, such as batch=8; others count as 32."""
 
     def run(self, model: Model, rewriter: Rewriter) -> int:
         concrete = at_sizes(model, sizes_for(model, self.sizes))
-        tried = [self._tried(concrete, every) for every in (_EVERY if self.what == "most" else (1,))]
-        # `release-early` may come: what is kept must not hide among gradients that wait for each other.
-        choice, simulation = min(tried, key=lambda made: _beside_gradients(made[1]))
-        before, after = Simulation(concrete).peak, simulation.peak
-        if after >= before:
-            rewriter.reject(next(iter(model.graph)), f"the peak would not fall: {before:,} → {after:,} bytes")
+        before = Simulation(concrete)
+        first = next(iter(model.graph))
+        if self.budget and held(before) <= parse_budget(self.budget, held(before)):
+            rewriter.reject(first, f"it fits: a run takes {amount(held(before))}")
+            return 0
+        choice, after = self._within(concrete, before) if self.budget else self._best(concrete, self.what)
+        if after.peak >= before.peak:
+            rewriter.reject(first, f"the peak would not fall: {before.peak:,} → {after.peak:,} bytes")
             return 0
         _repeat(model, rewriter, choice)
         return rewriter.changes
 
-    def _tried(self, concrete: Model, every: int) -> tuple[Choice, Simulation]:
-        choice = choose(concrete, self.what, every)
+    def _within(self, concrete: Model, before: Simulation) -> tuple[Choice, Simulation]:
+        """The plan that computes the least again and stays within the budget."""
+        limit = parse_budget(self.budget, held(before))
+        least = held(before)
+        for what in get_args(What):
+            choice, simulation = self._best(concrete, what)
+            if held(simulation) <= limit:
+                return choice, simulation
+            least = min(least, held(simulation))
+        raise OverBudgetError(
+            f"no choice of what to compute again fits into {amount(limit, floor=True)}; "
+            f"the smallest reachable is {amount(least)}",
+            hint="smaller batches or shorter sequences need less",
+        )
+
+    def _best(self, concrete: Model, what: What) -> tuple[Choice, Simulation]:
+        tried = [self._tried(concrete, what, every) for every in (_EVERY if what == "most" else (1,))]
+        # `release-early` may come: what is kept must not hide among gradients that wait for each other.
+        return min(tried, key=lambda made: _beside_gradients(made[1]))
+
+    def _tried(self, concrete: Model, what: What, every: int) -> tuple[Choice, Simulation]:
+        choice = choose(concrete, what, every)
         made = concrete.clone()
         _repeat(made, Rewriter(made, self.name), choice)
         return choice, Simulation(made)

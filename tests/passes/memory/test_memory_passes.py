@@ -15,6 +15,7 @@ import pytest
 
 from fuseline.engine.errors import FuselineError, ModelError
 from fuseline.engine.memory import Origin, Simulation, at_sizes, symbols
+from fuseline.engine.memory.arena import held
 from fuseline.engine.model import Model
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.training.dropout import SEED
@@ -121,6 +122,25 @@ def test_recomputed_steps_are_the_same_to_the_bit(step_model: Model, what: str) 
         states.append(step.state_dict())
     for name, value in states[0].items():
         np.testing.assert_array_equal(value, states[1][name], err_msg=name)
+
+
+@pytest.mark.native
+def test_recompute_takes_the_first_that_fits(step_model: Model) -> None:
+    sizes = dict.fromkeys(symbols(step_model), 2048)
+    at = "+".join(f"{name}={size}" for name, size in sizes.items())
+
+    def made(options: str) -> Model:
+        return Pipeline.parse(f"recompute{{{options},sizes={at}}}").run(step_model).model
+
+    by_hand = {what: made(f"what={what}") for what in ("cheap", "layers", "most")}
+    takes = {what: held(Simulation(at_sizes(m, sizes))) for what, m in by_hand.items()}
+    assert max(takes.values()) < held(Simulation(at_sizes(step_model, sizes)))
+    for limit in takes.values():
+        first = next(what for what, size in takes.items() if size <= limit)
+        assert str(made(f"budget={limit}B")) == str(by_hand[first])
+    assert str(made("budget=1.0")) == str(step_model)
+    with pytest.raises(FuselineError, match=r"fits into 10\.0 kB; the smallest reachable is [\d.]+ kB"):
+        made("budget=10kB")
 
 
 @pytest.mark.native
