@@ -22,13 +22,15 @@ Array = npt.NDArray[Any]
 THRESHOLDS = (0.5, 0.7, 0.9, 0.99)
 _EXAMPLES = 20
 _WORST = 10
+_SHOWN = 12
 
 
 def behaviour(
     before: Predict, after: Predict, batches: Batches, slices: Mapping[str, Array] | None = None
 ) -> dict[str, Any]:
     """Agreement, noise, flips and drift; with labels also accuracy, by class and by named slice."""
-    was, now = (_joined([main_output(f(b)) for b in batches.inputs()]) for f in (before, after))
+    first, second = ([main_output(f(b)) for b in batches.inputs()] for f in (before, after))
+    was, now = _joined(first), _joined(second)
     made: dict[str, Any] = {
         "examples": len(was),
         "data": batches.origin,
@@ -43,18 +45,37 @@ def behaviour(
     made["thresholds"] = _thresholds(_softmax(was), _softmax(now))
     labels = _labels(batches, old.shape)
     made["flips"] = _flips(old, new, _softmax(was), _softmax(now), labels)
+    for row in made["flips"]["examples"]:
+        row["content"] = _content(batches, [len(p) for p in _alike(first)], row["example"])
     if labels is not None:
         made |= _accuracy(old, new, labels, slices or {})
     return made
 
 
 def _joined(parts: list[Array]) -> Array:
-    """All examples as one array; of unequal lengths, each position is an example of its own."""
+    return np.concatenate(_alike(parts))
+
+
+def _alike(parts: list[Array]) -> list[Array]:
+    """All examples of one shape; of unequal lengths, each position is an example of its own."""
     if len({p.shape[1:] for p in parts}) > 1:
         parts = [p.reshape(-1, p.shape[-1]) for p in parts]
     if len({p.shape[1:] for p in parts}) > 1:
         parts = [p.reshape(-1) for p in parts]
-    return np.concatenate(parts)
+    return parts
+
+
+def _content(batches: Batches, counts: list[int], example: int) -> str:
+    """What a person recognises an example by: its text, or else the beginning of its first input."""
+    ends = np.cumsum(counts)
+    place = int(np.searchsorted(ends, example, side="right"))
+    batch, offset = batches.items[place], example - int(ends[place] - counts[place])
+    given = batch.texts if batch.texts is not None else next(iter(batch.inputs.values()), None)
+    if given is None or not np.ndim(given) or not len(given):
+        return ""
+    row = given[offset * len(given) // counts[place]]
+    words = [str(row)] if np.ndim(row) == 0 else [f"{v:.6g}" for v in np.ravel(row)[:_SHOWN]]
+    return " ".join(words) + (" …" if np.size(row) > _SHOWN else "")
 
 
 def _labels(batches: Batches, shape: tuple[int, ...]) -> Array | None:

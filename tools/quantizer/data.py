@@ -20,14 +20,16 @@ __all__ = ["Batch", "Batches", "batches_of", "made_up", "named_object"]
 
 Array = npt.NDArray[Any]
 LABELS = "labels"
+TEXTS = "texts"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs by name, and the labels of the examples if there are any."""
+    """Inputs by name, and labels if there are any; `texts` are what people recognise the examples by."""
 
     inputs: Mapping[str, Array]
     labels: Array | None = None
+    texts: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _batch(item: Any, model: Model, origin: str) -> Batch:
         labels = arrays[LABELS]
     inputs = {k: v for k, v in arrays.items() if k in wanted}
     check_inputs(inputs, model, source=origin)
-    return Batch(inputs, labels)
+    return Batch(inputs, labels, arrays.get(TEXTS) if TEXTS not in wanted else None)
 
 
 def _stacked(path: Path, model: Model, batch_size: int, samples: int | None) -> list[Batch]:

@@ -76,6 +76,7 @@ def _accuracies(rows: list[dict[str, Any]]) -> str:
 
 def _flips(flips: dict[str, Any]) -> str:
     columns = ["example", "label", "float", "quantized", "probability_float", "probability_quantized"]
+    columns.append("content")
     rows = [[_number(e.get(c, "")) for c in columns] for e in flips["examples"]]
     heading = f"<h2>Flipped predictions: {flips['count']} ({flips['share']:.2%})</h2>"
     return heading + (_table([c.replace("_", " ") for c in columns], rows) if rows else "")

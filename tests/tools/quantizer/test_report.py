@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,7 @@ def test_flips_classes_slices_and_thresholds() -> None:
     # The most decided flip comes first.
     assert [e["example"] for e in report["flips"]["examples"]] == [3, 2]
     assert report["flips"]["examples"][0]["label"] == 1
+    assert [e["content"] for e in report["flips"]["examples"]] == ["0 3", "0.1 0"]
     assert report["thresholds"][0]["changed"] == 0.5
     assert failures(
         Criteria(agreement=0.9, slice_drop=1.0, size_ratio=0.3), {**report, "size_ratio": 0.2}
@@ -48,6 +50,24 @@ def test_flips_classes_slices_and_thresholds() -> None:
         "agreement is 0.5, and 0.9 was asked for",
     ]
     assert failures(Criteria(agreement=0.5), report) == []
+
+
+@pytest.mark.parametrize("lengths", [(2, 2), (2, 3)], ids=["one length", "two lengths"])
+def test_what_flipped_can_be_read(lengths: tuple[int, int]) -> None:
+    """Texts stand for their examples, also where each position is an example of its own."""
+    texts = [np.array(["one", "two"]), np.array(["three", "four"])]
+    data = Batches(
+        [Batch({"n": np.full(2, n)}, None, t) for n, t in zip(lengths, texts, strict=True)], "a test"
+    )
+
+    def predict(inputs: Any, *, flipped: bool) -> dict[str, np.ndarray]:
+        logits = np.zeros((2, int(inputs["n"][0]), 2))
+        # The last batch's second text, in its last position alone.
+        logits[1, -1, int(flipped and inputs is data.items[1].inputs)] = 1.0
+        return {"logits": logits}
+
+    report = behaviour(lambda i: predict(i, flipped=False), lambda i: predict(i, flipped=True), data)
+    assert [e["content"] for e in report["flips"]["examples"]] == ["four"]
 
 
 def test_what_the_report_cannot_tell_fails() -> None:
