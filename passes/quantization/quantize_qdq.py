@@ -127,7 +127,7 @@ class QuantizeQdq(Pass):
             return None
         looked_up = [v for _, v in operands if not is_constant(job.model, v) and not _off_grid(v)]
         looked_up += [node.outputs[0]] if self._quantizes_output(node) else []
-        reasons = (refuse(job.table, v.name) for v in looked_up)
+        reasons = (refuse(job.model, job.table, v) for v in looked_up)
         return next((r for r in reasons if r is not None), None)
 
     def _operands(self, model: Model, node: ir.Node) -> list[tuple[int, ir.Value]]:

@@ -42,9 +42,10 @@ class QuantizeStatic(QuantizeProducts):
 
     def prepare(self, job: Job, product: Product) -> str | None:
         assert job.table is not None
-        reason = refuse(job.table, job.names[product.node])
+        node = product.node
+        reason = refuse(job.model, job.table, product.activation, job.names[node])
         if reason is None and product.kind == "convolution":
-            reason = refuse(job.table, product.node.outputs[0].name)
+            reason = refuse(job.model, job.table, node.outputs[0])
             if product.bias is not None and not np.isfinite(product.bias).all():
                 reason = "its bias holds NaN or infinities"
         return reason

@@ -176,3 +176,26 @@ def test_products_that_were_converted_are_not_left(given: dict[str, object]) -> 
     outcome = quantize(small_model.model(fragile=False), config=given)
     assert not outcome.left.products
     assert outcome.left.quantized >= 4
+
+
+BRANCH = """<ir_version: 9, opset_import: ["" : 18]>
+branchy (float[4, 64] x, bool flag) => (float[4, 64] y)
+<float[64, 64] w>
+{
+    y = If (flag) <
+        then_branch = taken () => (float[4, 64] a) { positive = Relu (x) a = MatMul (positive, w) },
+        else_branch = other () => (float[4, 64] b) { b = Identity (x) }
+    >
+}"""
+
+
+@pytest.mark.parametrize("form", ["fused", "qdq"])
+def test_values_of_branches_say_that_calibration_does_not_look_there(form: str) -> None:
+    proto = onnx.parser.parse_model(BRANCH)
+    weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    data = [{"x": np.ones((4, 64), np.float32), "flag": np.array(True)}]
+    settings = {"mode": "static", "format": form, "pipeline": "skip"}
+    left = quantize(Model.from_proto(proto), config=settings, calibration=data).left
+    (reason,) = left.products.values()
+    assert reason.endswith("inside a branch or a loop, where calibration does not look")
