@@ -142,6 +142,7 @@ conformance: env  ## The onnx node cases through every ready inference pipeline
 
 third-party: env  ## Third-party models through every ready inference pipeline, verified
 	$(RUN) fuseline.tools.campaigns.third_party
+	$(RUN) fuseline.tools.campaigns.third_party_quantized
 
 report-pages: env  ## Reports of more than 6,000 nodes in Chromium: size, first paint, opening a module; screenshots
 	$(RUN) fuseline.tools.campaigns.report_pages

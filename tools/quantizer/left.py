@@ -13,7 +13,9 @@ from fuseline.engine.model import Model
 from fuseline.engine.nodes import is_op
 from fuseline.engine.quantization.products import operator_of, weighted
 
-__all__ = ["Left", "left_by_training", "left_in_float"]
+__all__ = ["UNKNOWN", "Left", "left_by_training", "left_in_float"]
+
+UNKNOWN = "no pass looked at it"
 
 # Nodes that read what is quantized or rounded, as the passes that made them so have marked them.
 _MARKS = ("fuseline.quantized", "fuseline.precision")
@@ -37,7 +39,7 @@ def left_in_float(result: Result) -> Left:
         reasons |= {r.site: r.reason for r in record.rejections}
         if record.name.startswith(("quantize-", "convert-precision")):
             quantized += record.changes
-    return _left(result.model, reasons, quantized, "no pass looked at it")
+    return _left(result.model, reasons, quantized, UNKNOWN)
 
 
 def left_by_training(model: Model) -> Left:
