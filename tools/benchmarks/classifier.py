@@ -2,8 +2,9 @@
 
     python -m fuseline.tools.benchmarks.classifier [--folder build/quantize]
 
-The folder then holds `minilm.onnx`, `calibration.npz` (texts the model was trained on) and `test.npz` (texts
-it has never seen, with their labels). Texts of like length stand together, so that little is padding.
+The folder then holds `minilm.onnx`, `calibration.npz` (texts the model was trained on), `validation.npz` and
+`test.npz` (texts it has never seen, with their labels: the one to choose by, the other to judge by). Texts of
+like length stand together, so that little is padding.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +24,11 @@ from fuseline.tools.demo import minilm, offensive_texts
 if TYPE_CHECKING:
     from fuseline.tools.trainer import TrainingArguments
 
-__all__ = ["FOLDER", "Classifier", "classifier", "settings", "texts"]
+__all__ = ["FOLDER", "VALIDATION", "Classifier", "Texts", "classifier", "settings", "texts"]
 
 FOLDER = Path("build/quantize")
 LENGTH = 64
-TRAINING, TEST, CALIBRATION = 12_000, 10_240, 512
+TRAINING, TEST, VALIDATION, CALIBRATION = 12_000, 10_240, 4_096, 512
 Array = npt.NDArray[Any]
 
 
@@ -37,28 +38,37 @@ class Classifier:
 
     model: Path
     calibration: Path
+    validation: Path
     test: Path
     weights: Path
 
 
 def classifier(folder: Path = FOLDER) -> Classifier:
     """The fine-tuned model, made on first use (some minutes)."""
-    made = Classifier(
-        folder / "minilm.onnx", folder / "calibration.npz", folder / "test.npz", folder / "minilm"
-    )
+    calibration, validation, test = (folder / f"{n}.npz" for n in ("calibration", "validation", "test"))
+    made = Classifier(folder / "minilm.onnx", calibration, validation, test, folder / "minilm")
     if not made.test.exists():
         folder.mkdir(parents=True, exist_ok=True)
         _make(made)
     return made
 
 
-def texts(tokenizer: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Encoded comments to train on, and others to test with; always the same ones."""
+class Texts(NamedTuple):
+    """Encoded comments, none of them in two parts."""
+
+    training: list[dict[str, Any]]
+    validation: list[dict[str, Any]]
+    test: list[dict[str, Any]]
+
+
+def texts(tokenizer: Any) -> Texts:
+    """Comments to train on, to choose by and to judge by; always the same ones."""
     from fuseline.tools.trainer.text_data import balanced, encode, read_texts
 
-    chosen = balanced(read_texts(offensive_texts(), label="is_offensive"), TRAINING + TEST, seed=7)
+    count, seen = TEST + VALIDATION + TRAINING, TEST + VALIDATION
+    chosen = balanced(read_texts(offensive_texts(), label="is_offensive"), count, seed=7)
     encoded = encode(chosen, tokenizer, max_length=LENGTH)
-    return encoded[TEST:], encoded[:TEST]
+    return Texts(encoded[seen:], encoded[TEST:seen], encoded[:TEST])
 
 
 def settings(folder: str, **changes: Any) -> TrainingArguments:
@@ -89,16 +99,17 @@ def _make(target: Classifier) -> None:
 
     transformers.set_seed(7)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
-    training, test = texts(tokenizer)
+    chosen = texts(tokenizer)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(minilm(), num_labels=2)
     with tempfile.TemporaryDirectory(prefix="fuseline-classifier-") as folder:
         collator = transformers.DataCollatorWithPadding(tokenizer)
-        Trainer(model, settings(folder), train_dataset=training, data_collator=collator).train()
+        Trainer(model, settings(folder), train_dataset=chosen.training, data_collator=collator).train()
     model.eval().save_pretrained(target.weights)
     tokenizer.save_pretrained(target.weights)
     export(model, task="text-classification").save(target.model)
-    _save(target.calibration, training[:CALIBRATION])
-    _save(target.test, test)
+    _save(target.calibration, chosen.training[:CALIBRATION])
+    _save(target.validation, chosen.validation)
+    _save(target.test, chosen.test)
 
 
 def _save(path: Path, examples: list[dict[str, Any]]) -> None:

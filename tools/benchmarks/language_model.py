@@ -11,6 +11,7 @@ more than ONNX Runtime's, or neither GPTQ nor scaling loses less than rounding t
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuseline.engine.model import Model
+from fuseline.tools.benchmarks.quantize import environment
 from fuseline.tools.console import console
 from fuseline.tools.demo import offensive_texts
 from fuseline.tools.quantizer.metrics import Predict, predictor
@@ -142,19 +144,15 @@ def variants(path: Path, calibration: Array, block: int) -> dict[str, Model]:
     return made
 
 
-def onnxruntime_rtn(path: Path, block: int, folder: Path) -> Path:
+def onnxruntime_rtn(path: Path, block: int, folder: Path, peers: Path) -> Path:
     """What ONNX Runtime's own quantizer of weights makes of the same graph."""
-    import onnx
-    from onnxruntime.quantization.matmul_4bits_quantizer import MatMul4BitsQuantizer
-
     from fuseline.engine.pipeline import Pipeline
 
-    prepared = folder / "prepared.onnx"
+    prepared, target = folder / "prepared.onnx", folder / "onnxruntime.onnx"
     Pipeline.resolve("quantize-prepare").run(Model.load(path)).model.save(prepared)
-    quantizer = MatMul4BitsQuantizer(onnx.load(prepared), block_size=block, is_symmetric=False)
-    quantizer.process()
-    target = folder / "onnxruntime.onnx"
-    quantizer.model.save_model_to_file(str(target))
+    program = Path(__file__).parent / "language_model_peer.py"
+    python = environment("stock", peers).absolute()
+    subprocess.run([python, program, prepared, target, str(block)], check=True, capture_output=True)
     return target
 
 
@@ -176,6 +174,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--block", type=int, default=32)
     parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--peers", type=Path, default=Path(".venv-peers"))
     options = parser.parse_args()
     path, test, calibration = trained(options.folder, options.steps)
     names = input_names(path)
@@ -183,7 +182,7 @@ def main() -> int:
     plain, seconds = perplexity(running, test, names), step_seconds(running, names)
     console.print(f"float: perplexity {plain:.4f} per character on {test.size:,} characters")
     with tempfile.TemporaryDirectory() as folder:
-        peer = Model.load(onnxruntime_rtn(path, options.block, Path(folder)))
+        peer = Model.load(onnxruntime_rtn(path, options.block, Path(folder), options.peers))
         losses = {}
         for name, model in {"onnxruntime rtn": peer, **variants(path, calibration, options.block)}.items():
             running = predictor(model)

@@ -42,6 +42,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
         "six",  # imported, not required
     ),
     "optimum": ("torch==2.13.0", "optimum-onnx[onnxruntime]==0.1.0", "onnxruntime==1.19.2"),
+    "stock": ("onnxruntime==1.19.2", "onnx==1.16.2", "numpy<2"),
     "openvino": ("nncf==3.4.0", "openvino==2026.4.1", "onnx", "numpy"),
 }
 #: Peer → the environment that makes its file.
@@ -241,22 +242,43 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=Path("build/quantize/latency"))
     parser.add_argument("--peers", type=Path, default=Path(".venv-peers"))
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="gathers the results of several runs")
+    parser.add_argument("--prepare", action="store_true", help="make every file, and time nothing")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
-    rows = []
+    if options.prepare:
+        return prepare(options)
+    known = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
+    rows = {(r["model"], r["shape"]): r for r in known}
     for name in options.only:
         case = source(name, options.cache)
         for shape in options.shapes:
-            rows.append(_row(case, shape, options))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=2))
-    return 0 if _judge(rows) else 1
+            rows[name, shape] = _row(case, shape, options)
+            if options.json:
+                options.json.write_text(json.dumps(list(rows.values()), indent=2))
+    return 0 if _judge(list(rows.values())) else 1
+
+
+def prepare(options: argparse.Namespace) -> int:
+    """What a quiet machine need not wait for; exit 1 where a file cannot be made."""
+    complete = True
+    for name in options.only:
+        case = source(name, options.cache)
+        made = files(case, _inputs(case, options.shapes[0], options), options.cache, options.peers)
+        for maker, path in made.items():
+            console.print(f"{name}: {maker}: {'ready' if isinstance(path, Path) else path}")
+            complete = complete and isinstance(path, Path)
+    return 0 if complete else 1
+
+
+def _inputs(case: Source, shape: str, options: argparse.Namespace) -> Path:
+    path: Path = options.cache / f"{case.name}-{shape}.npz"
+    np.savez(path, allow_pickle=False, **inputs_for(case, *map(int, shape.split("x"))))
+    return path
 
 
 def _row(case: Source, shape: str, options: argparse.Namespace) -> dict[str, Any]:
-    inputs = options.cache / f"{case.name}-{shape}.npz"
-    np.savez(inputs, allow_pickle=False, **inputs_for(case, *map(int, shape.split("x"))))
+    inputs = _inputs(case, shape, options)
     made = files(case, inputs, options.cache, options.peers)
     chosen = variants(made)
     with workers(sorted({v.worker for v in chosen}), options.peers) as processes:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fuseline.engine.model import Model
-from fuseline.tools.benchmarks.classifier import FOLDER, classifier
+from fuseline.tools.benchmarks.classifier import FOLDER, VALIDATION, classifier
 from fuseline.tools.console import console
 from fuseline.tools.quantizer import quantize
 from fuseline.tools.quantizer.behaviour import behaviour
@@ -30,6 +30,8 @@ __all__ = ["EVERYTHING", "batches", "main"]
 
 POINTS, AGREEMENT, DECIBELS, SIZE = 0.3, 0.99, 25.0, 0.27
 TUNED_POINTS = 0.5
+# Less than the bar: what is lost on the texts to choose by is not quite what is lost on others.
+TOLERATED = 0.25
 EVERYTHING: dict[str, Any] = {
     # What quantize_static does unless it is told otherwise.
     "mode": "static",
@@ -80,24 +82,27 @@ def _show(name: str, report: dict[str, Any]) -> bool:
 
 
 def tune(folder: Path, data: dict[str, Any]) -> bool:
-    """From the defaults that lose points to a model that does not; nobody says which nodes are fragile."""
+    """From the defaults that lose points to a model that does not; nobody says which nodes are fragile.
+
+    The tuner chooses by texts of its own, so that the test says how the choice does on others.
+    """
     before = measure(EVERYTHING, folder, data)
     _show("everything, static", before)
     target = folder / "tuned.onnx"
-    limit = {"metric": "accuracy", "criterion": "absolute", "tolerable-loss": TUNED_POINTS / 100}
+    limit = {"metric": "accuracy", "criterion": "absolute", "tolerable-loss": TOLERATED / 100}
     outcome = quantize(
         data["model"],
         target,
         {**EVERYTHING, "accuracy": limit},
         calibration=data["calibration"],
-        evaluation=data["test"],
+        evaluation=data["validation"],
         tell=lambda line: console.print(f"  {line}"),
     )
     report = behaviour(data["float"], predictor(outcome.model), data["test"])
     report["size_ratio"] = target.stat().st_size / data["model"].stat().st_size
     _show("everything, tuned", report)
     console.print(f"left in float: {len(outcome.left.products)} products; {len(outcome.trials)} trials")
-    return bool(outcome.met)
+    return bool(outcome.met) and report["accuracy"]["points"] >= -TUNED_POINTS
 
 
 def main() -> int:
@@ -114,6 +119,7 @@ def main() -> int:
         "model": files.model,
         "float": predictor(Model.load(files.model)),
         "calibration": batches(files.calibration, 256, 4),
+        "validation": batches(files.validation, VALIDATION),
         "test": batches(files.test, options.texts),
     }
     with tempfile.TemporaryDirectory(prefix="fuseline-accuracy-") as folder:

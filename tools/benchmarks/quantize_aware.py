@@ -47,7 +47,7 @@ def trained(files: Classifier, options: argparse.Namespace, folder: str, *, bits
     trainer = Trainer(
         model,
         settings(folder, max_steps=options.steps, seed=11),
-        train_dataset=texts(tokenizer)[0],
+        train_dataset=texts(tokenizer).training,
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
         fallback="error",
         quantize=bits,
@@ -66,7 +66,7 @@ def rounded(model: Any, files: Classifier, options: argparse.Namespace, folder: 
     trainer = Trainer(
         model,
         settings(folder),
-        train_dataset=texts(tokenizer)[0],
+        train_dataset=texts(tokenizer).training,
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
         quantize=options.bits,
     )
@@ -99,7 +99,7 @@ def main() -> int:
     )
     parser.add_argument("--bits", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--texts", type=int, default=10_240)
+    parser.add_argument("--texts", type=int, default=4096)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -74,11 +74,16 @@ def source(name: str, folder: Path) -> Source:
 
     path = folder / f"{name}.onnx"
     if not path.exists():
+        from fuseline.engine.pipeline import Pipeline
         from fuseline.exporters import export
+        from fuseline.passes.cleanup.remove_unused import RemoveUnused
+        from fuseline.passes.folding.fold_constants import FoldConstants
 
         model = build().eval()
         task = "image-classification" if name == "vit" else "text-classification"
-        export(model, task=task, check=False).save(path)
+        exported = export(model, task=task, check=False)
+        # Behind a Transpose, as the exporter leaves them, the others' quantizers see no constant weights.
+        Pipeline.of(FoldConstants(), RemoveUnused()).run(exported).model.save(path)
     return Source(name, path, family, heads, hidden, build)
 
 

@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import Any
 
 
+def _runnable() -> list[str]:
+    """What is quantized dynamically by default, without convolutions: of int8 weights there is no kernel."""
+    from onnxruntime.quantization.registry import IntegerOpsRegistry
+
+    return [operator for operator in IntegerOpsRegistry if operator != "Conv"]
+
+
 def onnxruntime_dynamic(source: Path, target: Path, *_: Any) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    quantize_dynamic(source, target, per_channel=True, weight_type=QuantType.QInt8)
+    quantize_dynamic(
+        source, target, op_types_to_quantize=_runnable(), per_channel=True, weight_type=QuantType.QInt8
+    )
 
 
 def transformers_dynamic(
@@ -31,6 +40,7 @@ def transformers_dynamic(
         quantize_dynamic(
             optimized,
             target,
+            op_types_to_quantize=_runnable(),
             per_channel=True,
             weight_type=QuantType.QInt8,
             extra_options={"DefaultTensorType": 1},
@@ -51,7 +61,9 @@ def optimum(source: Path, target: Path, *_: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(source, Path(folder) / "model.onnx")
         quantizer = ORTQuantizer.from_pretrained(folder, file_name="model.onnx")
-        config = AutoQuantizationConfig.avx512_vnni(is_static=False, per_channel=True)
+        config = AutoQuantizationConfig.avx512_vnni(
+            is_static=False, per_channel=True, operators_to_quantize=_runnable()
+        )
         quantizer.quantize(save_dir=folder, quantization_config=config, file_suffix="q")
         shutil.copy(Path(folder) / "model_q.onnx", target)
 
