@@ -79,10 +79,10 @@ def source(name: str, folder: Path) -> Source:
         from fuseline.passes.cleanup.remove_unused import RemoveUnused
         from fuseline.passes.folding.fold_constants import FoldConstants
 
-        model = build().eval()
+        # A parameter to train is no constant, and stays behind its Transpose, where others find no weight.
+        model = build().eval().requires_grad_(False)
         task = "image-classification" if name == "vit" else "text-classification"
         exported = export(model, task=task, check=False)
-        # Behind a Transpose, as the exporter leaves them, the others' quantizers see no constant weights.
         Pipeline.of(FoldConstants(), RemoveUnused()).run(exported).model.save(path)
     return Source(name, path, family, heads, hidden, build)
 
