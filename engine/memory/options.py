@@ -12,6 +12,7 @@ from fuseline.engine.model import Model
 __all__ = ["parse_sizes", "sizes_for", "sizes_text"]
 
 _TYPICAL = 32
+_LARGEST = 2**63 - 1
 _WRITABLE = re.compile(r"[\w.:/#]+")
 
 
@@ -22,7 +23,11 @@ def parse_sizes(items: Iterable[str]) -> dict[str, int]:
         name, equals, number = item.rpartition("=")
         if not equals or not number.isdigit():
             raise FuselineError(f"{item!r} is not a size", hint="write it as NAME=NUMBER: batch=8")
-        found[name] = int(number)
+        size = int(number)
+        if size > _LARGEST:
+            raise FuselineError(f"{item!r} is larger than any array", hint=f"the most is {_LARGEST}")
+        if found.setdefault(name, size) != size:
+            raise FuselineError(f"{name!r} is given as {found[name]} and as {size}", hint="give it once")
     return found
 
 

@@ -20,7 +20,16 @@ from fuseline.engine.observer import Observer
 from fuseline.engine.pipeline import Pipeline
 from fuseline.engine.properties import Property
 
-__all__ = ["MemoryPlan", "OverBudgetError", "amount", "candidates", "curve", "parse_budget", "within"]
+__all__ = [
+    "MemoryPlan",
+    "OverBudgetError",
+    "amount",
+    "candidates",
+    "curve",
+    "parse_budget",
+    "unplanned",
+    "within",
+]
 
 _UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "b": 1}
 _FORMS = 'write "2GB", "500MB", or 0.5'
@@ -75,10 +84,19 @@ def candidates(
     return sorted(found, key=lambda plan: (round(plan.extra, 3), found.index(plan)))
 
 
-def within(plans: Sequence[MemoryPlan], budget: str | float) -> tuple[MemoryPlan, int]:
-    """The first plan within the budget, and the budget in bytes; where none is, the least is named."""
-    plain = next(plan for plan in plans if not plan.passes)
-    limit = parse_budget(budget, plain.peak)
+def unplanned(plans: Sequence[MemoryPlan]) -> int:
+    """What the model holds as it is."""
+    return next(plan.peak for plan in plans if not plan.passes)
+
+
+def within(
+    plans: Sequence[MemoryPlan], budget: str | float, whole: int | None = None
+) -> tuple[MemoryPlan, int]:
+    """The first plan within the budget, and the budget in bytes; where none is, the least is named.
+
+    A fraction is one of `whole`, by default of what the model holds as it is.
+    """
+    limit = parse_budget(budget, unplanned(plans) if whole is None else whole)
     fitting = next((plan for plan in plans if plan.peak <= limit), None)
     if fitting is not None:
         return fitting, limit
@@ -113,8 +131,10 @@ def parse_budget(budget: str | float, whole: int) -> int:
             number = -1.0
         if not 0 < number < math.inf or (unit and unit not in _UNITS):
             raise FuselineError(f"{budget!r} is no amount of memory", hint=_FORMS)
-        if unit:
+        if unit and round(number) >= 1:
             return round(number)
+        if unit:
+            raise FuselineError(f"{budget!r} is less than a byte", hint=_FORMS)
         if number > 1:
             raise FuselineError(f"{budget!r} has no unit, and is no fraction of memory", hint=_FORMS)
         return round(number * whole)

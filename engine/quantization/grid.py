@@ -8,12 +8,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Grid", "Quantized", "quantize_array", "quantize_weight", "scale_and_zero", "unfit"]
+__all__ = [
+    "Array",
+    "Grid",
+    "Quantized",
+    "quantize_array",
+    "quantize_weight",
+    "scale_and_zero",
+    "swallowed",
+    "unfit",
+]
 
 Array = npt.NDArray[Any]
 
 # The smallest scale: dividing by it must not overflow float32.
 _TINY = 1e-30
+# A row that moves by more than this share of itself is lost; so many may be.
+_LOST, _LOST_ROWS = 0.25, 0.01
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,21 @@ def unfit(array: Array) -> str | None:
     if 0.0 < largest <= 255 * _TINY:
         return f"reaches no more than {largest:.3g}, too little for a scale"
     return None
+
+
+def swallowed(rows: Array, grid: Grid) -> str | None:
+    """Why rows that are read one by one would be lost by one scale for each of their columns, or None."""
+    integers = quantize_weight(rows, grid, axis=1)
+    exact = rows.astype(np.float64)
+    size = np.linalg.norm(exact, axis=1)
+    lost = np.linalg.norm(integers.restored() - exact, axis=1) > _LOST * size
+    share = int(np.count_nonzero(lost)) / max(1, int(np.count_nonzero(size)))
+    if share <= _LOST_ROWS:
+        return None
+    largest = int(size.argmax())
+    return (
+        f"would lose {share:.0%} of its rows beside row {largest}, which is as large as {size[largest]:.3g}"
+    )
 
 
 def scale_and_zero(low: Array | float, high: Array | float, grid: Grid) -> tuple[Array, Array]:

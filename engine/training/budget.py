@@ -23,7 +23,7 @@ from fuseline.engine.training import optimizer as names
 from fuseline.engine.training.optimizer import updates
 from fuseline.engine.training.step_runners import keep_outputs
 
-__all__ = ["Allowance", "checked_largest", "step_within"]
+__all__ = ["Allowance", "check_planned", "checked_largest", "step_within"]
 
 
 class Allowance:
@@ -68,6 +68,20 @@ def checked_largest(largest: object) -> Mapping[str, Any]:
             hint="their contents do not matter: np.empty arrays of the largest shapes will do",
         )
     return largest
+
+
+def check_planned(optimize: str | None, arena: bool | None) -> None:
+    """Refuse what would run another graph than the planned one, or keep more than is alive."""
+    if optimize not in (None, "none"):
+        raise FuselineError(
+            f"a memory_budget plans the graph as it is, and optimize={optimize!r} would change it",
+            hint="leave `optimize` or the budget out",
+        )
+    if arena:
+        raise FuselineError(
+            "a memory_budget counts what is alive, and the runtime's arena keeps more",
+            hint="leave arena=True or the budget out",
+        )
 
 
 def step_within(

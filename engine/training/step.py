@@ -20,7 +20,7 @@ from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
 from fuseline.engine.properties import Property
 from fuseline.engine.training import optimizer as names
-from fuseline.engine.training.budget import Allowance, checked_largest, step_within
+from fuseline.engine.training.budget import Allowance, check_planned, checked_largest, step_within
 from fuseline.engine.training.dropout import SEED
 from fuseline.engine.training.gradients import LOSS_GRADIENT
 from fuseline.engine.training.portability import check_portable
@@ -62,7 +62,8 @@ class TrainingStep:
       shapes of `largest`. The cheapest plan that fits is taken (`memory_plan`); where none does, that is an
       error here, before anything runs; a larger batch that does not fit is one in `run`. Parameters, moments
       and the batch are not counted. A plan may update parameters before all gradients are there, unless
-      `settings.max_norm` asks for clipping.
+      `settings.max_norm` asks for clipping. What does not keep to a plan (`optimize`, `arena=True`) is an
+      error.
     - `arena`: True keeps memory in the runtime's arena, which holds about half as much again as is alive;
       False gives it back at once, which costs page faults. By default values lie in one block, as large as
       what is alive; where that cannot be, there is an arena unless there is a budget.
@@ -98,6 +99,8 @@ class TrainingStep:
         """The passes that keep the step within its budget, what they reach and what they cost."""
         self._allowance: Allowance | None = None
         if memory_budget is not None:
+            check_planned(optimize, arena)
+            optimize = "none"
             clipping = self.settings.max_norm > 0
             sized = checked_largest(largest)
             _refuse_unknown(sized, _batch_names(model))

@@ -11,7 +11,7 @@ from fuseline.engine.constants import is_constant, tensor_of
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, function_graphs, has_references, opset_of, rank_of
 from fuseline.engine.pass_ import Pass
-from fuseline.engine.quantization.grid import Grid, quantize_weight, unfit
+from fuseline.engine.quantization.grid import Grid, quantize_weight, swallowed, unfit
 from fuseline.engine.quantization.products import excluded_by, operator_of
 from fuseline.engine.rewriting.builder import Builder
 from fuseline.engine.rewriting.rewriter import Rewriter
@@ -72,7 +72,8 @@ class QuantizeEmbeddings(Pass):
         size = tensor.size if tensor is not None else 0
         if tensor is None or size < self.smallest:
             return f"the table has {size} elements, fewer than {self.smallest}"
-        reason = unfit(tensor.numpy())
+        rows = tensor.numpy()
+        reason = unfit(rows) or swallowed(rows, Grid())
         return None if reason is None else f"the table {table.name!r} {reason}"
 
     def _refuse_embed(self, model: Model, node: ir.Node) -> str | None:

@@ -51,6 +51,13 @@ def test_a_budget_changes_nothing_but_memory(tmp_path: Path) -> None:
     assert "MB at most" in str(report)
 
 
+def test_a_fraction_is_of_the_largest_batch_so_far(tmp_path: Path) -> None:
+    """By itself a batch of three tokens has hardly anything that a plan could save."""
+    trainer = _trained(tmp_path, lengths=(64, 3), memory_budget=0.9)
+    assert len(trainer.report().memory) == 2
+    assert trainer.report().in_torch == 0
+
+
 def test_what_cannot_fit_is_an_error_before_it_runs(tmp_path: Path) -> None:
     with pytest.raises(OverBudgetError, match="the smallest reachable is"):
         _trained(tmp_path, memory_budget="1KB")

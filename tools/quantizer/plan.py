@@ -29,6 +29,13 @@ from fuseline.tools.quantizer.config import Config
 
 __all__ = ["Plan", "make_plan"]
 
+#: What the modes write that make no integer products.
+_ONE_FORM = {
+    "weight-only": "com.microsoft.MatMulNBits for 4 bits, DequantizeLinear for 8",
+    "float16": "the operators as they are, in 16 bits",
+    "bfloat16": "the operators as they are, in 16 bits",
+}
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -215,6 +222,11 @@ def make_plan(config: Config, mode: str | None = None) -> Plan:
         )
     if config.activations.outputs and form != "qdq":
         raise FuselineError("activations: outputs needs format: qdq")
+    if config.format not in (None, "fused") and mode in _ONE_FORM:
+        raise FuselineError(
+            f"mode {mode!r} has one form, which is not {config.format!r}: {_ONE_FORM[mode]}",
+            hint="leave `format` out",
+        )
     operators = config.operators or ("MatMul", "Gemm", "Attention", "Gather")
     if mode == "static" and not config.operators:
         operators = (*operators, "Conv")

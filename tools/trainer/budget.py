@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from fuseline.engine.memory.planning import MemoryPlan, candidates, parse_budget, within
+from fuseline.engine.memory.planning import MemoryPlan, candidates, parse_budget, unplanned, within
 from fuseline.engine.memory.sizes import sizes_of
 from fuseline.engine.model import Model
 
@@ -29,6 +29,7 @@ class Budget:
         self.amount = amount
         #: The plans made so far, by range; a graph that is made anew is planned anew.
         self.plans: dict[Sizes, MemoryPlan] = {}
+        self._whole = 0
 
     def sizes(self, graph: Model, batch: Mapping[str, Tensor]) -> Sizes:
         """The range of shapes that a batch falls into."""
@@ -36,9 +37,13 @@ class Budget:
         return tuple((name, rounded_up(size)) for name, size in found.items())
 
     def within(self, graph: Model, sizes: Sizes) -> Model:
-        """The graph by the cheapest plan for these sizes; an error where none fits."""
+        """The graph by the cheapest plan for these sizes; an error where none fits.
+
+        A fraction is one of the largest range so far: what fits there is no reason to refuse a smaller one.
+        """
         plans = candidates(graph, dict(sizes))
-        chosen, _ = within(plans, self.amount)
+        self._whole = max(self._whole, unplanned(plans))
+        chosen, _ = within(plans, self.amount, self._whole)
         self.plans[sizes] = chosen
         logger.info(
             "memory for batches up to %s: %.1f MB by %r, about %.0f %% more time",

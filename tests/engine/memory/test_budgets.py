@@ -10,10 +10,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuseline.engine.errors import FuselineError
+from fuseline.engine.memory.options import parse_sizes
 from fuseline.engine.memory.planning import MemoryPlan, OverBudgetError, amount, parse_budget, within
 from fuseline.engine.model import Model
+from fuseline.engine.training.budget import check_planned
 
 TEXT = '<ir_version: 10, opset_import: ["" : 20]> g (float[N] x) => (float[N] y) { y = Relu(x) }'
+
+
+def test_a_fraction_may_be_of_more_than_the_model_holds() -> None:
+    plans = [MemoryPlan("", "", Model.from_text(TEXT), 100, 0.0)]
+    with pytest.raises(OverBudgetError):
+        within(plans, 0.5)
+    assert within(plans, 0.5, 1000) == (plans[0], 500)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        (["batch=9223372036854775808"], "larger than any array"),
+        (["batch=3", "batch=8"], "'batch' is given as 3 and as 8"),
+    ],
+)
+def test_sizes_that_cannot_be(sizes: list[str], said: str) -> None:
+    assert parse_sizes(["batch=3", "batch=3"]) == {"batch": 3}
+    with pytest.raises(FuselineError, match=said):
+        parse_sizes(sizes)
+
+
+@pytest.mark.parametrize(("optimize", "arena"), [("basic", None), ("all", False), (None, True)])
+def test_what_would_not_keep_to_a_plan_is_refused(optimize: str | None, arena: bool | None) -> None:
+    check_planned("none", False)
+    with pytest.raises(FuselineError, match="a memory_budget"):
+        check_planned(optimize, arena)
 
 
 @given(st.integers(1, 10**12))
@@ -58,6 +87,7 @@ def test_budgets_are_read(budget: str | float, bytes_: float) -> None:
         (2_000_000, "2000000 is no fraction"),
         (0, "0 is no fraction"),
         (True, "True is no fraction"),
+        ("0.0000001KB", "less than a byte"),
         ([1], r"\[1\] is no fraction"),
         (Path("2GB"), "is no fraction"),
         ("2 GB/s", "'2 GB/s' is no amount"),

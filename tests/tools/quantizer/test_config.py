@@ -93,3 +93,10 @@ def test_the_schema_knows_every_setting() -> None:
 def test_an_operator_that_nobody_quantizes_is_named() -> None:
     with pytest.raises(FuselineError, match="no way to quantize an operator 'MatMull'"):
         make_plan(Config(operators=("MatMull",)))
+
+
+@pytest.mark.parametrize("mode", ["weight-only", "float16", "bfloat16"])
+def test_a_format_that_a_mode_does_not_have_is_refused(mode: str) -> None:
+    make_plan(Config(format="fused"), mode)
+    with pytest.raises(FuselineError, match=f"mode '{mode}' has one form, which is not 'standard'"):
+        make_plan(Config(format="standard"), mode)
