@@ -151,10 +151,10 @@ _ACTIVATIONS = (
 
 _LOGIC = (
     _decision("Equal", np.equal, _SYMMETRIC),
-    _decision("Less", np.less),
-    _decision("LessOrEqual", np.less_equal),
-    _decision("Greater", np.greater),
-    _decision("GreaterOrEqual", np.greater_equal),
+    _decision("Less", np.less, _EACH | Trait.ORDERS),
+    _decision("LessOrEqual", np.less_equal, _EACH | Trait.ORDERS),
+    _decision("Greater", np.greater, _EACH | Trait.ORDERS),
+    _decision("GreaterOrEqual", np.greater_equal, _EACH | Trait.ORDERS),
     _decision("And", np.logical_and, _GROUPED, shape=rules.elementwise),
     _decision("Or", np.logical_or, _GROUPED, shape=rules.elementwise),
     _decision("Xor", np.logical_xor, _GROUPED, shape=rules.elementwise),

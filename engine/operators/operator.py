@@ -40,6 +40,7 @@ class Trait(enum.Flag):
     DISCRETE = enum.auto()  # no gradient flows through it at all
     STORAGE = enum.auto()  # a deliberate choice of how numbers are stored; folding would undo it
     ROUNDS = enum.auto()  # rounds activations to steps, so that a model with it answers in steps
+    ORDERS = enum.auto()  # tells what comes before what: of two numbers, or of rows and columns
     TRAINING = enum.auto()  # only ONNX Runtime's training build has it
 
 

@@ -11,6 +11,7 @@ from fuseline.engine.analysis.reads import ancestors
 from fuseline.engine.constants import constant
 from fuseline.engine.model import Model
 from fuseline.engine.nodes import attribute, is_op, is_standard, read_by
+from fuseline.engine.operators import Trait, record
 from fuseline.engine.rewriting.rowwise import is_linear
 from fuseline.engine.rewriting.tokens import Grid, Needs, Part, token_operands
 from fuseline.engine.shapes.dims import dims_of
@@ -20,7 +21,6 @@ from fuseline.passes.training.padding.attention import form_of
 __all__ = ["TokenRegion", "find_region", "leading_to"]
 
 _NO_DATA = frozenset(["Shape", "Size"])
-_COMPARISONS = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Trilu"])
 
 
 @dataclass
@@ -240,7 +240,9 @@ def _reads_inputs(value: ir.Value) -> bool:
 
 def _compares(value: ir.Value) -> bool:
     """Whether what it holds comes from a comparison, as of positions in a mask that follows their order."""
-    return any((p := v.producer()) is not None and p.op_type in _COMPARISONS for v in _deciding(value))
+    producers = (v.producer() for v in _deciding(value))
+    operators = (record(p) for p in producers if p is not None)
+    return any(operator is not None and operator.has(Trait.ORDERS) for operator in operators)
 
 
 def _deciding(value: ir.Value) -> set[ir.Value]:
